@@ -1,0 +1,1 @@
+"""Renders samples once per tick; a scrape only hands out bytes."""
