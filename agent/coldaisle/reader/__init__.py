@@ -1,0 +1,1 @@
+"""The reader process: turns logs into bounded records, away from the process that serves HTTP."""
