@@ -1,0 +1,1 @@
+"""When things run: the monotonic tick for sampling, APScheduler for slow jobs."""

@@ -1,0 +1,1 @@
+"""The service manager's protocol."""
