@@ -9,10 +9,17 @@ import os
 import sys
 from typing import Any, TextIO
 
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+# structlog imports rich where that is installed: 5 MiB, for tracebacks that are not wanted here. Hide it meanwhile.
+_HIDDEN = "rich" not in sys.modules
+if _HIDDEN:
+    sys.modules["rich"] = None  # type: ignore[assignment]  # the import system's own way to say "not there"
+import structlog  # noqa: E402  see above
+from structlog.typing import EventDict, Processor, WrappedLogger  # noqa: E402  see above
 
-from coldaisle.config.models import LogFormat, LogLevel
+from coldaisle.config.models import LogFormat, LogLevel  # noqa: E402  see above
+
+if _HIDDEN:
+    del sys.modules["rich"]
 
 # sd-daemon(3): syslog's numbers.
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
