@@ -87,6 +87,15 @@ def test_repeats_and_distant_reports_are_counted_each(bench):
     assert bench.values("dgx_gpu_xid_total")["0", "GPU-a", "31"] == 4
 
 
+def test_late_source_is_matched_by_the_time_it_tells(bench):
+    """A reader that was restarted reports half a minute late: the Xid that NVML reported then is not counted again."""
+    bench.xid(79, "nvml")
+    bench.clock.advance(30.0)
+    bench.xid(79, age=30.0)
+    bench.xid(79, age=1.0)
+    assert bench.values("dgx_gpu_xid_total")["0", "GPU-a", "79"] == 2
+
+
 def test_codes_and_gpus_are_kept_apart(bench):
     """Only the same code of the same GPU is the same Xid."""
     bench.xid(79)

@@ -4,8 +4,13 @@ from typing import NamedTuple
 
 WINDOW = 5.0
 """Seconds within which the same Xid of the same GPU from two sources is one."""
+MEMORY = 120.0
+"""Seconds that a report waits for its partner when a source is late (a reader that was restarted): such a partner is
+known by the time at which it says that the Xid happened."""
 MAX_SERIES = 1_024
 """Distinct (GPU, code) pairs; codes past that are counted as `other`."""
+MAX_WAITING = 1_000
+"""Reports of one Xid that can wait for a partner; a storm is no reason to remember each."""
 OTHER = "other"
 
 
@@ -17,10 +22,12 @@ class Key(NamedTuple):
 
 
 class _Unmatched:
-    __slots__ = ("count", "seen_at", "source")
+    __slots__ = ("count", "seen_at", "settled", "source", "when")
 
-    def __init__(self, source: str, seen_at: float, count: int) -> None:
+    def __init__(self, source: str, when: float, seen_at: float, count: int) -> None:
         self.source = source
+        self.when = when
+        self.settled = False
         self.seen_at = seen_at
         self.count = count
 
@@ -56,19 +63,23 @@ class XidTally:
         self.last[key] = max(when, self.last.get(key, 0.0))
         self._heard[key, source] = now
         waiting = self._unmatched.setdefault(key, [])
-        left = _match(waiting, source, now, count)
+        left = _match(waiting, source, when, now, count)
         self.counts[key] = self.counts.get(key, 0) + left
         if left and judged:
-            waiting.append(_Unmatched(source, now, left))
+            del waiting[:-MAX_WAITING]
+            waiting.append(_Unmatched(source, when, now, left))
 
     def expire(self, now: float) -> None:
         """Settle reports whose window has passed; `now` is monotonic seconds."""
         for key in tuple(self._unmatched):
             kept = []
             for report in self._unmatched[key]:
-                if now - report.seen_at <= WINDOW:
+                if now - report.seen_at <= MEMORY:
                     kept.append(report)
-                elif not self._heard_elsewhere(key, report):
+                if report.settled or now - report.seen_at <= WINDOW:
+                    continue
+                report.settled = True
+                if not self._heard_elsewhere(key, report):
                     self.disagreements[report.source] = self.disagreements.get(report.source, 0) + report.count
             if kept:
                 self._unmatched[key] = kept
@@ -91,10 +102,11 @@ class XidTally:
         )
 
 
-def _match(waiting: list[_Unmatched], source: str, now: float, count: int) -> int:
+def _match(waiting: list[_Unmatched], source: str, when: float, now: float, count: int) -> int:
     """Pair with reports of other sources; return how many found no partner."""
     for report in waiting:
-        if report.source != source and now - report.seen_at <= WINDOW:
+        near = now - report.seen_at <= WINDOW or abs(when - report.when) <= WINDOW
+        if report.source != source and near:
             paired = min(count, report.count)
             report.count -= paired
             count -= paired
