@@ -79,6 +79,20 @@ def test_a_good_configuration():
     assert coldaisle("check-config", path) == (0, f"{path}: ok\n", "")
 
 
+def test_a_wrong_web_configuration(tmp_path):
+    """3: the web configuration is checked too, whether the command line or the configuration names it."""
+    web = tmp_path / "web.yml"
+    web.write_text("tls_server_confg: {}\n")
+    path = tmp_path / "config.yaml"
+    path.write_text(f"web: {{config_file: {web}}}\n")
+    code, out, err = coldaisle("check-config", path)
+    assert (code, out) == (3, "")
+    assert err.startswith(f"coldaisle: error: {web}:1: ")
+    assert coldaisle("check-config", CASES / "empty.good.yaml", "--web.config.file", web) == (code, out, err)
+    web.write_text("")
+    assert coldaisle("check-config", path) == (0, f"{path}: ok\n{web}: ok\n", "")
+
+
 @pytest.mark.parametrize("command", [["check-config"], ["run", "--config"], ["collect", "--config"]])
 def test_a_wrong_configuration(command):
     """3: every problem is a line with file, line number and remedy, whichever command reads the file."""

@@ -2,9 +2,9 @@
 
 import sys
 from argparse import Namespace
-from importlib import import_module
 from pathlib import Path
 
+from coldaisle.config import web_file
 from coldaisle.config.loader import load
 from coldaisle.domain.errors import ConfigError
 
@@ -21,7 +21,7 @@ def check_config(parsed: Namespace) -> int:
         web_config = web_config or config.web.config_file
     if web_config is not None:
         try:
-            import_module("coldaisle.config.web_file").load(web_config)
+            web_file.load(web_config)
         except ConfigError as error:
             problems += error.problems
     if problems:
