@@ -270,6 +270,16 @@ def test_failures_are_absence_with_a_reason(machine):
     assert readings["/"].problem == "statvfs failed: RuntimeError: odd"
 
 
+def test_a_users_private_mount_is_no_fault(machine):
+    """FUSE lets only its owner in: neither up nor down, no problem. On a disk a refusal is one."""
+    machine.mount(ROOT, "50 27 0:60 / /home/ann/far rw - fuse.sshfs ann@far: rw")
+    machine.disks.failing[b"/home/ann/far"] = machine.disks.failing[b"/"] = PermissionError(13, "Permission denied")
+    machine.start()
+    readings = machine.read()
+    assert (readings["/home/ann/far"].up, readings["/home/ann/far"].problem) == (None, "")
+    assert (readings["/"].up, readings["/"].problem) == (False, "statvfs failed: Permission denied")
+
+
 def test_the_table_is_read_again_within_ten_seconds(machine):
     """New mounts appear and gone ones vanish also where the kernel announces nothing (a recorded table)."""
     machine.mount(ROOT, HOME)

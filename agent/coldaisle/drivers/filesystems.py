@@ -27,8 +27,7 @@ from coldaisle.domain.node import FilesystemView
 
 RELIST_SECONDS = 10.0
 """Longest age of the mount table where the kernel announces no change."""
-MAX_MOUNTS = 64
-"""Mounts watched per kind (local, network): a node with hundreds of automounted homes must not cost 300 threads."""
+MAX_MOUNTS = 64  # of a kind (local, network): a node with hundreds of automounted homes must not cost 300 threads
 STALE_INTERVALS = 3
 
 # Nothing to fill up: kernel interfaces, images that are full by nature, and layers over a filesystem counted elsewhere.
@@ -176,7 +175,9 @@ class _Watched:
         try:
             result = statvfs(self.mount.path)
         except OSError as failure:
-            error = f"statvfs failed: {failure.strerror or failure}"
+            # A user's own FUSE mount (sshfs) shuts others out, root too: unknown, and no fault of the node.
+            private = isinstance(failure, PermissionError) and self.mount.type.startswith("fuse")
+            error = "" if private else f"statvfs failed: {failure.strerror or failure}"
         except Exception as failure:  # noqa: BLE001  a thread that dies here would look like a mount that hangs
             error = f"statvfs failed: {type(failure).__name__}: {failure}"
         self.outcome = _Outcome(clock.monotonic(), result, error)
@@ -187,7 +188,8 @@ class _Watched:
         mount, outcome = self.mount, self.outcome
         problem, up, result = "", None, None
         if outcome is not None:
-            result, problem, up = outcome.result, outcome.error, not outcome.error
+            result, problem = outcome.result, outcome.error
+            up = False if problem else (True if result else None)
             if now - outcome.taken_at > STALE_INTERVALS * settings.interval + settings.deadline:
                 result, up, problem = None, False, problem or "no fresh answer of statvfs"
         asking = self.asking
@@ -297,7 +299,7 @@ class Filesystems:
         lanes = [lane for lane in (*self._lanes.values(), self._local) if lane]
         for lane in lanes:
             lane.close()
-        for lane in lanes:  # all told first, then awaited
+        for lane in lanes:
             lane.thread.join(0 if lane.busy else 1.0)
         if self._poll_fd >= 0 and not (self._local and self._local.thread.is_alive()):
             os.close(self._poll_fd)
@@ -380,8 +382,7 @@ class Filesystems:
     def _list(self) -> None:
         """Read the mount table if it changed or is due (in the shared thread)."""
         now = self._clock.monotonic()
-        poll = self._poll
-        changed = poll is not None and any(event & select.POLLPRI for _, event in poll.poll(0))
+        changed = (poll := self._poll) is not None and any(event & select.POLLPRI for _, event in poll.poll(0))
         settings = self._settings
         if not changed and settings is self._listed_with and now - self._listed_at < RELIST_SECONDS:
             return
