@@ -50,7 +50,6 @@ def main() -> None:
     wanted = frozenset(job["wanted"]) if job.get("wanted") is not None else None
     if (index := job.get("probe")) is not None:
 
-
         def answer(message: dict[str, Any]) -> None:
             channel.send(json.dumps(message).encode())
 

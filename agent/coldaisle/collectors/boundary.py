@@ -29,10 +29,17 @@ class Result(NamedTuple):
 
 
 class Collector(Protocol):
-    """A source of samples. `families` lists every family that it can ever emit."""
+    """A source of samples."""
 
-    name: str
-    families: tuple[Family, ...]
+    @property
+    def name(self) -> str:
+        """Label of the collector's own metrics and its name in `/health`."""
+        ...
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        """Every family that it can emit."""
+        ...
 
     def collect(self, now: float) -> Result:
         """Return the samples of this tick; `now` is CLOCK_MONOTONIC seconds. Must return within milliseconds."""

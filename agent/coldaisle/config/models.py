@@ -165,7 +165,7 @@ class PathSection(Section):
 class Config(Section):
     """The whole file."""
 
-    mode: Annotated[Mode, AfterValidator(_usable_mode), _choice(Mode)] = Mode.OBSERVE
+    mode: Annotated[Mode, AfterValidator(_usable_mode), _choice(Mode)] = Mode.ADVISE
     node: NodeSection = NodeSection()
     gpu: GpuSection = GpuSection()
     filesystems: FilesystemSection = FilesystemSection()

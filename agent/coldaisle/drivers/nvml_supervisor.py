@@ -78,7 +78,7 @@ class NvmlSupervisor:
         hang_deadline: float,
         notify: Callable[[str, str, str, str | None], None],
         watch: Callable[[int, Callable[[], None]], None],
-        unwatch: Callable[[int], None],
+        unwatch: Callable[[int], object],
         spawn: Spawn = spawn_process,
         on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
     ) -> None:
@@ -168,6 +168,12 @@ class NvmlSupervisor:
         self.settled = False
         self._backoff, self._retry_at, self._failure = BACKOFF_FIRST, 0.0, None
         self.quarantine = Quarantine()
+
+    def reconfigure(self, vendor: dict[str, Any], now: float) -> None:
+        """Have a fresh child read other quantities; the present one goes on until then."""
+        self._vendor = vendor
+        if self._generation is not None:
+            self._replace("reconfigured", now)
 
     def stop(self, now: float) -> None:
         """End all children for good; `undertaker` says when they are gone."""
