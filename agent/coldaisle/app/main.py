@@ -88,12 +88,11 @@ class _Main:
         )
         agent = parts.assemble(self._reloader, self._extra_samples)
         self._tick = Tick(self._options.config.gpu.interval, self._clock, self._on_tick, on_error=self._tick_failed)
-        websites = Websites(agent, self._options, parts.events, self._clock)
+        websites = self._websites = Websites(agent, self._options, parts.events, self._clock)
         control = ControlServer(parts.directories.runtime / "control.sock", self._handlers(), self._log_request)
         await control.start()
         try:
             await websites.start()
-            self._websites = websites
             self._install_signals()
             parts.start()
             self._add_jobs()
@@ -149,7 +148,7 @@ class _Main:
         self._log.warning("a slow job failed", job=name, error=f"{type(error).__name__}: {error}")
 
     def _extra_samples(self) -> list[Sample]:
-        return [*self._tick.samples(), *self._jobs.samples()]
+        return [*self._tick.samples(), *self._jobs.samples(), *self._websites.samples()]
 
     def _add_jobs(self) -> None:
         for seconds, name, job in self._parts.jobs():

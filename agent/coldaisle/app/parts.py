@@ -4,7 +4,7 @@ import asyncio
 import fnmatch
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import psutil
 
@@ -13,6 +13,7 @@ from coldaisle.app.config_collector import ConfigCollector
 from coldaisle.app.directories import Directories
 from coldaisle.app.options import RunOptions
 from coldaisle.app.simulated import SimulatedMachine
+from coldaisle.app.websites import WEB_RELOAD
 from coldaisle.collectors.agent import AgentCollector
 from coldaisle.collectors.events import EventsCollector
 from coldaisle.collectors.filesystem import FilesystemCollector
@@ -25,7 +26,7 @@ from coldaisle.domain.events import Event, EventStream
 from coldaisle.domain.gpu import GpuIdentity
 from coldaisle.domain.health import Health
 from coldaisle.drivers.filesystems import Filesystems, FilesystemSettings
-from coldaisle.drivers.host import Host
+from coldaisle.drivers.host import Host, Psutil
 from coldaisle.drivers.inventory import Inventory, read_inventory
 from coldaisle.drivers.nvml_supervisor import NvmlSupervisor
 from coldaisle.drivers.own_processes import OwnProcesses
@@ -87,7 +88,7 @@ class Parts:
         self._simulated = bool(options.simulate or options.replay)
         paths = self.config.paths
         self.filesystems = Filesystems(clock, procfs=paths.procfs, settings=_filesystem_settings(self.config))
-        self.host = Host(psutil, procfs=paths.procfs, sysfs=paths.sysfs)
+        self.host = Host(cast("Psutil", psutil), procfs=paths.procfs, sysfs=paths.sysfs)
         self.processes = OwnProcesses(self.pids, procfs=paths.procfs)
         self.inventory = self._read_inventory()
         self.reader = self._make_reader()
@@ -130,7 +131,7 @@ class Parts:
                 own,
             ],
             extra_samples=extra_samples,
-            extra_families=SCHEDULE_FAMILIES,
+            extra_families=(*SCHEDULE_FAMILIES, WEB_RELOAD),
             sources=self._sources,
             filesystems=filesystem.views,
             mode=lambda: self.config.mode.value,

@@ -106,7 +106,7 @@ class GpuSection(Section):
 class FilesystemSection(Section):
     """Sampling of mounted filesystems."""
 
-    interval: Annotated[Duration, Field(ge=1, le=3600)] = 10.0
+    interval: Annotated[Duration, Field(ge=1, le=3600)] = 1.0
     exclude_mountpoints: Names = ()
     exclude_types: Names = ()
     network_deadline: Annotated[Duration, Field(ge=0.1, le=60)] = 2.0

@@ -1,7 +1,8 @@
 """What the web layer asks of the rest: read-only, answered from memory, never waiting for a driver."""
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from coldaisle import __version__
 from coldaisle.domain.clock import Clock
 from coldaisle.domain.events import EventStream
 from coldaisle.domain.node import HealthReport, NodeView
@@ -29,3 +30,11 @@ class Agent(Protocol):
     def node(self) -> NodeView:
         """What the page shows."""
         ...
+
+
+class Settings(NamedTuple):
+    """What the web layer shows and does that is not the agent's state."""
+
+    version: str = __version__
+    refresh_seconds: int = 5
+    """How often an open page asks for itself again; 0 for never."""
