@@ -75,18 +75,27 @@ def load(path: Path) -> WebConfig:
     Raises:
         ConfigError: something cannot be honoured; `problems` lists all that is wrong in the file.
     """
+    config, problems = _attempt(path)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _attempt(path: Path) -> tuple[WebConfig, list[str]]:
+    """Return the configuration and what is wrong with it; its `files` hold either way."""
+    nothing = WebConfig(files=(path,))
     try:
         text = _read(path).decode("utf-8-sig")
     except TlsError as error:
-        raise ConfigError([f"{path}: {error}"]) from None
+        return nothing, [f"{path}: {error}"]
     except UnicodeDecodeError:
-        raise ConfigError([f"{path}: is not UTF-8 text; save it as UTF-8"]) from None
-    parsed = document.parse(text)
-    reader = _Reader(parsed, path)
+        return nothing, [f"{path}: is not UTF-8 text; save it as UTF-8"]
+    reader = _Reader(document.parse(text), path)
     config = reader.read()
-    if reader.problems:
-        raise ConfigError([f"{path}:{problem.line}: {problem.message}" for problem in sorted(reader.problems)])
-    return config
+    # Keys may hold line breaks; a problem is one line.
+    return config, [
+        f"{path}:{problem.line}: {' '.join(problem.message.split())}" for problem in sorted(reader.problems)
+    ]
 
 
 def _read(path: Path) -> bytes:
@@ -116,7 +125,7 @@ class _Reader:
         value = {} if self._parsed.value is None else self._parsed.value
         if not isinstance(value, dict):
             self._problem((), f'must be "section: ..." lines, not {shown(value)}')
-            return WebConfig()
+            return WebConfig(files=(self._path,))
         self._known(value, (), ("tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"))
         tls = self._section(value, "tls_server_config", _TLS_KEYS)
         http = self._section(value, "http_server_config", ("http2", "headers"))
@@ -325,6 +334,8 @@ class WebFile:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self.config = WebConfig(files=() if path is None else (path,))
+        # Those of the last attempt, good or bad: a file that was missing may come.
+        self._files = self.config.files
         self._taken: tuple[_Signature, ...] = ()
         self._settling: tuple[_Signature, ...] = ()
 
@@ -336,11 +347,16 @@ class WebFile:
         """
         if self._path is None:
             return self.config
-        self._taken = self._settling = self._signatures()
-        self.config = load(self._path)
-        # The files that are watched may be others now.
-        self._taken = self._settling = self._signatures()
-        return self.config
+        # Signatures first: what changes while the files are read is a change.
+        before = self._signatures()
+        config, problems = _attempt(self._path)
+        same_files = config.files == self._files
+        self._files = config.files
+        self._taken = self._settling = before if same_files else self._signatures()
+        if problems:
+            raise ConfigError(problems)
+        self.config = config
+        return config
 
     def changed(self) -> bool:
         """Whether `load` is due: something changed since, and has been at rest for one call. Call once a second.
@@ -353,7 +369,7 @@ class WebFile:
         return settled and found != self._taken
 
     def _signatures(self) -> tuple[_Signature, ...]:
-        return tuple(map(_signature, self.config.files))
+        return tuple(map(_signature, self._files))
 
 
 def _signature(path: Path) -> _Signature:

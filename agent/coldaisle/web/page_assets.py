@@ -35,7 +35,7 @@ th:first-child,td:first-child{padding-left:0}th:last-child,td:last-child{padding
 tbody tr:last-child>*{border-bottom:0}
 tbody th{color:var(--ink);font-size:inherit;vertical-align:middle}
 .n{text-align:right;white-space:nowrap}
-td.wide{min-width:11rem}
+td.wide{min-width:12rem}
 .tag{display:inline-block;border-radius:99px;padding:.08rem .6rem;font-size:.82rem;font-weight:600;white-space:nowrap;
 background:var(--offbg);color:var(--soft)}
 .tag.ok{background:var(--okbg);color:var(--ok)}.tag.warn{background:var(--warnbg);color:var(--warn)}
@@ -48,7 +48,7 @@ background:var(--offbg);color:var(--soft)}
 ul.fine{list-style:none;display:flex;flex-wrap:wrap;gap:.35rem .5rem;margin:.7rem 0 0;padding:0}
 ul.fine li{border:1px solid var(--line);border-radius:6px;padding:.1rem .5rem;font-size:.85rem}
 ul.fine li::before{content:"\\2713";color:var(--ok);margin-right:.35rem}
-code{font-family:ui-monospace,"SF Mono",Consolas,"Liberation Mono",monospace;font-size:.92em}
+code{white-space:nowrap;font-family:ui-monospace,"SF Mono",Consolas,"Liberation Mono",monospace;font-size:.92em}
 footer{display:flex;flex-wrap:wrap;gap:.3rem 1.2rem;color:var(--soft)}
 @media print{body{background:#fff}section,.state{break-inside:avoid}}
 """
