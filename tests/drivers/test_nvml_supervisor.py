@@ -132,7 +132,7 @@ def test_healthy(rig):
     assert set(rig.states().values()) == {GpuState.OK}
     assert rig.temperature(3) == 50.0
     assert rig.supervisor.complete()
-    assert [health.state for health in rig.supervisor.health(rig.now)] == [State.OK] * 9
+    assert [health.state for health in rig.supervisor.health()] == [State.OK] * 9
 
 
 def test_late_then_absent(rig):
@@ -239,7 +239,7 @@ def test_crash_loop_backs_off(rig):
             starts += 1
         rig.tick()
     assert starts <= 8
-    assert rig.supervisor.health(rig.now)[0].state is State.FAILED
+    assert rig.supervisor.health()[0].state is State.FAILED
     assert BACKOFF_MAX == 30
 
 
@@ -265,7 +265,7 @@ def test_init_hang(rig):
     first = rig.main
     rig.tick(seconds=INIT_DEADLINE + 1)
     assert rig.main is not first
-    assert "nvmlInit" in rig.supervisor.health(rig.now)[0].reason
+    assert "nvmlInit" in rig.supervisor.health()[0].reason
 
 
 def test_lost_gpu_leaves_seven(rig):
@@ -285,13 +285,13 @@ def test_driver_mismatch_then_new_driver(rig):
     """A library that does not match the kernel module is a state with a remedy; a new child is tried with back-off."""
     rig.tick()
     rig.say(rig.main, {"k": "fatal", "slug": "driver_mismatch", "message": "nvmlInit answered 18", "remedy": "reload"})
-    health = rig.supervisor.health(rig.now)[0]
+    health = rig.supervisor.health()[0]
     assert (health.state, health.action) == (State.FAILED, "reload")
     assert rig.supervisor.settled
     rig.tick(seconds=2)
     rig.hello()
     rig.tick(answering=range(8))
-    assert rig.supervisor.health(rig.now)[0].state is State.OK
+    assert rig.supervisor.health()[0].state is State.OK
 
 
 def test_release_and_resume(rig):
@@ -302,7 +302,7 @@ def test_release_and_resume(rig):
     rig.supervisor.release(rig.now)
     assert child.signals == [signal.SIGTERM]
     assert rig.temperature(0) is None
-    assert rig.supervisor.health(rig.now)[0].state is State.OFF
+    assert rig.supervisor.health()[0].state is State.OFF
     rig.tick()
     assert rig.main is child
     rig.supervisor.resume()

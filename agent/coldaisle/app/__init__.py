@@ -1,0 +1,1 @@
+"""Composition roots: the only modules that know all the others."""

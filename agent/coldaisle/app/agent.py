@@ -134,7 +134,7 @@ class Agent:
 
     def source_health(self, now: float) -> list[Health]:
         """Verdicts on all sources: the library, each GPU, the rest."""
-        return [*self.supervisor.health(now), *self._sources(now)]
+        return [*self.supervisor.health(), *self._sources(now)]
 
     def health(self) -> HealthReport:
         """The verdict of `/health`, judged now."""

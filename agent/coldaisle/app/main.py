@@ -192,7 +192,7 @@ class _Main:
         agent.release()
         try:
             async with asyncio.timeout(RELEASE_DEADLINE):
-                while not agent.handles_closed():
+                while not agent.handles_closed():  # noqa: ASYNC110  a process's end is found by asking
                     await asyncio.sleep(0.05)
         except TimeoutError:
             stuck = ", ".join(str(pid) for pid in agent.supervisor.undertaker.stuck)

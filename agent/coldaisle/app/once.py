@@ -74,6 +74,6 @@ def _absent(parts: Parts) -> list[AbsentReading]:
         for field in GPU_FIELDS:
             reading = parts.table.reading(record, field.key, now)
             if isinstance(reading, Absence):
-                detail = record.reason if record.reason else ""
+                detail = record.reason or ""
                 absent.append(AbsentReading(str(index), field.key, reading.value, detail))
     return absent

@@ -37,7 +37,6 @@ from coldaisle.metrics.gpu_table import GpuTable
 from coldaisle.metrics.xids import explain
 from coldaisle.schedule.families import FAMILIES as SCHEDULE_FAMILIES
 
-
 INVENTORY_EVERY = 300.0
 """Seconds between looks at DMI, PCI bus and the like: they change with a reboot, a hot-plug or an operator's edit."""
 SIMULATED_GPUS = 8
@@ -101,7 +100,7 @@ class Parts:
             self.table,
             self._vendor(),
             hang_deadline=self.config.gpu.hang_deadline,
-            notify=lambda *event: self.agent.note(*event),
+            notify=lambda *event: self.agent.note(*event),  # noqa: PLW0108  the agent is made after this
             watch=loop.add_reader,
             unwatch=loop.remove_reader,
             on_xid=self._on_xid,
@@ -112,7 +111,7 @@ class Parts:
             quarantined=lambda: len(self.supervisor.quarantine.members),
             released=lambda: self.supervisor.released,
             events=lambda: self.events.appended,
-            health=lambda now: self.agent.source_health(now),
+            health=lambda now: self.agent.source_health(now),  # noqa: PLW0108  likewise
         )
         self.agent = Agent(
             clock=self.clock,
@@ -153,7 +152,7 @@ class Parts:
         self.filesystems.stop()
         try:
             async with asyncio.timeout(deadline):
-                while not self.agent.handles_closed():
+                while not self.agent.handles_closed():  # noqa: ASYNC110  a process's end is found by asking
                     await asyncio.sleep(0.02)
         except TimeoutError:
             return

@@ -122,9 +122,7 @@ class Boundary:
             try:
                 result = collector.collect(now)
             except ColdaisleError as error:
-                record.health = Health(
-                    record.name, State.FAILED, str(error), error.remedy, record.health.last_success
-                )
+                record.health = Health(record.name, State.FAILED, str(error), error.remedy, record.health.last_success)
                 record.failures += 1
             except Exception as error:  # noqa: BLE001  the boundary exists so that one collector cannot stop the rest
                 reason = f"{type(error).__name__}: {error}"

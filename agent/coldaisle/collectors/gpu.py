@@ -243,12 +243,7 @@ class GpuCollector:
         # After a gap nobody knows what happened in it: it is not credited to any state.
         elapsed = elapsed if elapsed <= 3 * self._table.interval else 0.0
         series.last_fast = taken_at
-        if (core := values[_CORE_AT]) is not None:
-            series.core.add(core)
-        if (memory := values[_MEMORY_AT]) is not None:
-            series.memory.add(memory)
-        if (power := values[_POWER_AT]) is not None and (limit := values[_LIMIT_AT]):
-            series.power.add(power / limit)
+        self._add_peaks(series, values)
         if (mask := values[_REASONS_AT]) is not None:
             for bit, name in CLOCK_EVENT_REASONS:
                 if int(mask) & bit:
@@ -256,6 +251,15 @@ class GpuCollector:
         for direction, place in _PCIE:
             if values[place] is not None:
                 series.bytes[direction][0] += values[place] * elapsed
+
+    @staticmethod
+    def _add_peaks(series: _Series, values: list[float | None]) -> None:
+        if (core := values[_CORE_AT]) is not None:
+            series.core.add(core)
+        if (memory := values[_MEMORY_AT]) is not None:
+            series.memory.add(memory)
+        if (power := values[_POWER_AT]) is not None and (limit := values[_LIMIT_AT]):
+            series.power.add(power / limit)
 
     def _add_gpu(self, samples: list[Sample], series: _Series, record: GpuRecord, now: float) -> None:
         labels = series.labels
@@ -315,6 +319,4 @@ class GpuCollector:
             if expected is not None and seen < expected:
                 problems.append(f"{seen} of {expected} GPUs are there (expected by {how})")
         dropped = self._table.dropped
-        for source in ("nvml",):
-            for reason in DROP_REASONS:
-                samples.append(Sample(DROPPED, (source, reason), dropped.get((source, reason), 0)))
+        samples.extend(Sample(DROPPED, ("nvml", reason), dropped.get(("nvml", reason), 0)) for reason in DROP_REASONS)

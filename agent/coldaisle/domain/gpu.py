@@ -31,7 +31,7 @@ class GpuIdentity(NamedTuple):
     `minor` is the N of /dev/nvidiaN.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     uuid: str
     name: str = ""
     serial: str = ""

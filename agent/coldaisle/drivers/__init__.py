@@ -1,0 +1,1 @@
+"""What touches the outside: vendor libraries, /proc, /sys, processes. Errors are translated here, once."""

@@ -3,12 +3,14 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from coldaisle.domain.gpu import GpuIdentity, GpuState
-from coldaisle.domain.health import Health, State
+from coldaisle.domain.health import Health
 from coldaisle.drivers.child_process import Child, ProcessChild, Undertaker
 from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder, create
+from coldaisle.drivers.nvml_generation import Driver, Generation
+from coldaisle.drivers.nvml_health import gpu_health, library_health
 from coldaisle.drivers.quarantine import Quarantine
 from coldaisle.metrics.gpu_table import GpuTable
 
@@ -20,34 +22,6 @@ BACKOFF_FIRST, BACKOFF_MAX = 1.0, 30.0
 """Seconds before a child that failed is started again: doubling from the first to the most."""
 
 _STATE_OF_SLUG = {"lost": GpuState.LOST, "reset_required": GpuState.RESET_REQUIRED}
-
-
-class Driver(NamedTuple):
-    """What the library said about itself."""
-
-    driver: str = ""
-    nvml: str = ""
-    cuda: str = ""
-    gpus: int | None = None
-
-
-class _Generation:
-    """One running child and what is known of it."""
-
-    __slots__ = ("answered", "child", "flight_fd", "hello", "recorder", "started_at", "ticked_at")
-
-    def __init__(self, child: Child, recorder: FlightRecorder, flight_fd: int, now: float) -> None:
-        self.child = child
-        self.recorder = recorder
-        self.flight_fd = flight_fd
-        self.started_at = now
-        self.ticked_at = now
-        self.hello = False
-        self.answered: dict[int, int] = {}
-
-    def close(self) -> None:
-        self.recorder.close()
-        os.close(self.flight_fd)
 
 
 Spawn = Callable[[dict[str, Any], int], Child]
@@ -80,7 +54,7 @@ class NvmlSupervisor:
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], object],
         spawn: Spawn = spawn_process,
-        on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
+        on_xid: Callable[[str, int], None] = lambda _uuid, _xid: None,
     ) -> None:
         self.table = table
         self.driver = Driver()
@@ -99,9 +73,9 @@ class NvmlSupervisor:
         self._spawn_child = spawn
         self._on_xid = on_xid
         self._now: float = 0.0
-        self._generation: _Generation | None = None
-        self._retired: list[_Generation] = []
-        self._probe: tuple[int, _Generation] | None = None
+        self._generation: Generation | None = None
+        self._retired: list[Generation] = []
+        self._probe: tuple[int, Generation] | None = None
         self._failure: tuple[str, str, str] | None = None
         self._backoff = BACKOFF_FIRST
         self._retry_at = 0.0
@@ -191,8 +165,8 @@ class NvmlSupervisor:
             self._probe = None
 
     def _launch(
-        self, job: dict[str, Any], now: float, on_message: Callable[[_Generation, dict[str, Any] | None], None]
-    ) -> _Generation | None:
+        self, job: dict[str, Any], now: float, on_message: Callable[[Generation, dict[str, Any] | None], None]
+    ) -> Generation | None:
         flight_fd = create()
         try:
             child = self._spawn_child({**self._vendor, **job}, flight_fd)
@@ -200,13 +174,11 @@ class NvmlSupervisor:
             os.close(flight_fd)
             self._fail("spawn_failed", f"cannot start the vendor child: {error}", "check memory and pid limits", now)
             return None
-        generation = _Generation(child, FlightRecorder(flight_fd, CALLS), flight_fd, now)
+        generation = Generation(child, FlightRecorder(flight_fd, CALLS), flight_fd, now)
         self._watch(child.fileno(), lambda: self._receive(generation, on_message))
         return generation
 
-    def _receive(
-        self, generation: _Generation, on_message: Callable[[_Generation, dict[str, Any] | None], None]
-    ) -> None:
+    def _receive(self, generation: Generation, on_message: Callable[[Generation, dict[str, Any] | None], None]) -> None:
         for _ in range(64):  # bounded, so that a child gone wild cannot hold the event loop
             try:
                 message = generation.child.receive()
@@ -221,7 +193,7 @@ class NvmlSupervisor:
     def _start(self, now: float) -> None:
         self._generation = self._launch({"skip": sorted(self.quarantine.members)}, now, self._on_message)
 
-    def _retire(self, generation: _Generation, now: float) -> None:
+    def _retire(self, generation: Generation, now: float) -> None:
         self._unwatch(generation.child.fileno())
         self.undertaker.take(generation.child, now)
         generation.close()
@@ -245,7 +217,7 @@ class NvmlSupervisor:
 
     # -- messages ------------------------------------------------------------------------------------------------
 
-    def _on_message(self, generation: _Generation, message: dict[str, Any] | None) -> None:
+    def _on_message(self, generation: Generation, message: dict[str, Any] | None) -> None:
         if generation is not self._generation:
             return
         if message is None:
@@ -256,7 +228,7 @@ class NvmlSupervisor:
         except (KeyError, TypeError, ValueError):
             self.table.drop("nvml", "malformed", 1)
 
-    def _on_packet(self, generation: _Generation, message: dict[str, Any]) -> None:
+    def _on_packet(self, generation: Generation, message: dict[str, Any]) -> None:
         kind = message.get("k")
         if kind == "f":
             self._on_frame(generation, message)
@@ -278,7 +250,7 @@ class NvmlSupervisor:
             self._retire(generation, self._now)
             self._fail(message["slug"], message["message"], message["remedy"], self._now)
 
-    def _on_hello(self, generation: _Generation, message: dict[str, Any]) -> None:
+    def _on_hello(self, generation: Generation, message: dict[str, Any]) -> None:
         generation.hello = True
         self.settled = True
         self._failure = None
@@ -297,7 +269,7 @@ class NvmlSupervisor:
         record = self.table.identify(identity, message["sources"])
         record.absent.clear()
 
-    def _on_frame(self, generation: _Generation, message: dict[str, Any]) -> None:
+    def _on_frame(self, generation: Generation, message: dict[str, Any]) -> None:
         index = message["i"]
         record = self.table.gpus.get(index)
         if record is None:
@@ -328,10 +300,8 @@ class NvmlSupervisor:
     def _set_state(self, index: int, state: GpuState, reason: str = "", remedy: str = "") -> None:
         record = self.table.gpus.get(index)
         before = record.state if record else None
-        if (
-            not self.table.set_state(index, state, reason, remedy)
-            or before is GpuState.STARTING
-            and state is GpuState.OK
+        if not self.table.set_state(index, state, reason, remedy) or (
+            before is GpuState.STARTING and state is GpuState.OK
         ):
             return
         severity = "info" if state is GpuState.OK else "warning" if state is GpuState.LATE else "critical"
@@ -345,7 +315,7 @@ class NvmlSupervisor:
 
     # -- judging -------------------------------------------------------------------------------------------------
 
-    def _on_death(self, generation: _Generation) -> None:
+    def _on_death(self, generation: Generation) -> None:
         """The child's end of the channel closed: find out who was in a call, and start anew without them."""
         suspects = {index: call for index in range(LIBRARY) if (call := generation.recorder.pending(index))}
         library = generation.recorder.pending(LIBRARY)
@@ -375,7 +345,7 @@ class NvmlSupervisor:
             self.table.identify(GpuIdentity(index, ""), {})
         self.quarantine.add(index, self._now)
 
-    def _judge(self, generation: _Generation, now: float) -> None:
+    def _judge(self, generation: Generation, now: float) -> None:
         """Find GPUs that are late or hung; replace the child when nobody answers any more."""
         hung: list[tuple[float, int, str]] = []
         for index in range(self.driver.gpus or 0):
@@ -425,7 +395,7 @@ class NvmlSupervisor:
         if launched is not None:
             self._probe = (due, launched)
 
-    def _on_probe(self, generation: _Generation, message: dict[str, Any] | None) -> None:
+    def _on_probe(self, generation: Generation, message: dict[str, Any] | None) -> None:
         if self._probe is None or self._probe[1] is not generation:
             return
         index = self._probe[0]
@@ -444,37 +414,14 @@ class NvmlSupervisor:
         elif running is not None:
             running.child.send({"op": "add", "i": index})
 
-    def health(self, now: float) -> list[Health]:
+    def health(self) -> list[Health]:
         """Verdict on the library, then on each GPU."""
-        return [self._library_health(now), *(_gpu_health(i, r, now) for i, r in sorted(self.table.gpus.items()))]
-
-    def _library_health(self, now: float) -> Health:
-        if self.released:
-            return Health("nvml", State.OFF, "released on request", "run `coldaisle resume` when the work is done")
-        if self._failure is not None:
-            return Health("nvml", State.FAILED, self._failure[1], self._failure[2], self._last_frame)
-        if self._generation is None or not self._generation.hello:
-            return Health("nvml", State.STARTING, "the vendor child is starting", "", self._last_frame)
-        if self.undertaker.stuck:
-            return Health(
-                "nvml",
-                State.DEGRADED,
-                f"vendor child {self.undertaker.stuck[0]} is stuck in the driver and cannot be killed",
-                "drain and reboot the node",
-                self._last_frame,
-            )
-        if self.driver.gpus == 0:
-            return Health("nvml", State.FAILED, "the driver sees no GPU", "check `lspci -d 10de:` and `dmesg`", None)
-        return Health("nvml", State.OK, last_success=self._last_frame)
-
-
-def _gpu_health(index: int, record: Any, now: float) -> Health:
-    rows = record.rows.values()
-    last = max((row[0] for row in rows), default=None)
-    name = f"gpu{index}"
-    if record.state is GpuState.OK:
-        return Health(name, State.OK, last_success=last)
-    if record.state is GpuState.STARTING:
-        return Health(name, State.STARTING, "has not answered yet")
-    state = State.DEGRADED if record.state is GpuState.LATE else State.FAILED
-    return Health(name, state, f"{record.state.value}: {record.reason}", record.remedy, last)
+        library = library_health(
+            released=self.released,
+            failure=self._failure,
+            running=self._generation is not None and self._generation.hello,
+            stuck=self.undertaker.stuck,
+            gpus=self.driver.gpus,
+            last=self._last_frame,
+        )
+        return [library, *(gpu_health(index, gpu) for index, gpu in sorted(self.table.gpus.items()))]

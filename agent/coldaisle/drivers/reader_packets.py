@@ -86,7 +86,7 @@ def parse_sources(message: dict[str, Any], before: tuple[SourceStatus, ...]) -> 
                 _text(entry.get("reason")),
                 _text(entry.get("remedy")),
                 _seconds(entry.get("lag")) or 0.0,
-                *totals,
+                *totals,  # type: ignore[arg-type,misc]  # four numbers, by the strict zip above
                 position=position if isinstance(position, dict) else {},
                 carried=base,
             )

@@ -28,7 +28,7 @@ def render(families: Sequence[Family]) -> str:
     """Return the page for `families`, in their order."""
     lines = [_HEAD, "## Families", "", "| name | type | labels | meaning |", "|---|---|---|---|"]
     lines += [
-        f"| `{family.name}` | {family.kind.value} | {', '.join(family.labels) or '–'} | {family.help} |"
+        f"| `{family.name}` | {family.kind.value} | {', '.join(family.labels) or '-'} | {family.help} |"
         for family in families
     ]
     lines += [
@@ -44,10 +44,10 @@ def render(families: Sequence[Family]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for field in GPU_FIELDS:
-        name = f"`{field.family.name}`" if field.family else "–"
+        name = f"`{field.family.name}`" if field.family else "-"
         bounds = f"{field.low:g} … {field.high:g}" if field.high < 1e17 else f"≥ {field.low:g}"
         lines.append(
-            f"| `{field.key}` | {name} | {', '.join(field.labels) or '–'} | {field.cadence} | "
-            f"{', '.join(_query(query) for query in field.queries)} | {field.dcgm or '–'} | {bounds} |"
+            f"| `{field.key}` | {name} | {', '.join(field.labels) or '-'} | {field.cadence} | "
+            f"{', '.join(_query(query) for query in field.queries)} | {field.dcgm or '-'} | {bounds} |"
         )
     return "\n".join(lines) + "\n"

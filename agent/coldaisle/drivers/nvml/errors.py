@@ -29,12 +29,25 @@ _BY_CODE: dict[int, type[VendorError]] = {
     21: NoData,
     25: NotSupported,
 }
+_MEANING = {
+    4: "permission denied",
+    9: "the NVIDIA kernel module is not loaded",
+    10: "timed out",
+    12: "the NVIDIA driver library (libnvidia-ml.so.1) is not on this machine",
+    15: "the GPU has fallen off the bus",
+    16: "the GPU needs a reset",
+    17: "the operating system hides the GPU from this process",
+    18: "the NVIDIA library and the loaded kernel module are of different versions",
+    999: "the driver reports an unknown error",
+}
 _REMEDY_17 = "the device cgroup hides this GPU: check DeviceAllow= or the container's device list"
 
 
 def translate(code: int, what: str) -> VendorError:
     """Return the error for NVML return `code`; `what` names the call. Unknown codes are `Transient`."""
-    error = _BY_CODE.get(code, Transient)(f"{what} answered NVML error {code}", code=code)
+    meaning = _MEANING.get(code)
+    message = f"{meaning} ({what}: NVML {code})" if meaning else f"{what} answered NVML error {code}"
+    error = _BY_CODE.get(code, Transient)(message, code=code)
     if code == 17:
         error.remedy = _REMEDY_17
     return error

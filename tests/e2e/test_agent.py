@@ -1,0 +1,170 @@
+"""The whole agent on a simulated DGX: one bad GPU, a dead child, a broken file never hide the rest."""
+
+import os
+import signal
+import socket
+
+import pytest
+
+TEMPERATURE = "dgx_gpu_temperature_celsius"
+ALL = set(range(8))
+
+
+@pytest.fixture
+def until():
+    return pytest.until
+
+
+def complete(agent, expected):
+    return agent.gpus_with(TEMPERATURE) == expected
+
+
+def test_eight_gpus_complete(dgx, until):
+    """Eight GPUs are exported with profiling; the page, health and node API agree that all is well."""
+    until(lambda: complete(dgx, ALL) and dgx.gpus_with("dgx_gpu_sm_active_ratio") == ALL, "eight complete GPUs")
+    assert dgx.part("nvml")["state"] == "ok"
+    status, page = dgx.get("/")
+    assert status == 200
+    assert b"imulated" in page
+    assert len(dgx.json("/api/v1/node")["gpus"]) == 8
+    assert any('simulated="true"' in name for name in dgx.series() if name.startswith("dgx_node_info"))
+
+
+def test_segfault_of_the_child(dgx, until):
+    """A real SIGSEGV inside a call on GPU 3: a new child serves the seven, and GPU 3 comes back by probing."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    (before,) = dgx.children()
+    dgx.simulator.fault("segfault", gpu=3)
+    until(lambda: dgx.children() not in ([], [before]), "a new child")
+    until(lambda: dgx.gpus_with(TEMPERATURE) >= ALL - {3}, "seven GPUs")
+    dgx.simulator.clear(gpu=3)
+    until(lambda: complete(dgx, ALL), "GPU 3 again")
+    restarts = [value for name, value in dgx.series().items() if name.startswith("coldaisle_child_restarts_total") and "crash" in name]
+    assert sum(float(value) for value in restarts) >= 1
+
+
+def test_killed_child(dgx, until):
+    """SIGKILL of the child between calls costs a restart, nothing else."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    (before,) = dgx.children()
+    os.kill(before, signal.SIGKILL)
+    until(lambda: dgx.children() not in ([], [before]), "a new child")
+    until(lambda: complete(dgx, ALL), "eight GPUs again")
+
+
+def test_hung_gpu(dgx, until):
+    """GPU 3 hangs: its series vanish, seven stay, health names the call, and it returns when the hang ends."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    dgx.simulator.fault("hang", gpu=3, seconds=15)
+    until(lambda: complete(dgx, ALL - {3}), "seven GPUs")
+    until(lambda: "has not returned" in (dgx.part("gpu3") or {}).get("reason", ""), "the reason in health")
+    report = dgx.json("/health")
+    assert (report["state"], report["serving"]) == ("degraded", True)
+    until(lambda: complete(dgx, ALL), "GPU 3 again")
+
+
+def test_lost_gpu(dgx, until):
+    """GPU 3 falls off the bus: lost in state and health, the Xid from the kernel log is counted, seven stay."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    dgx.simulator.fault("lost", gpu=3)
+    until(lambda: complete(dgx, ALL - {3}), "seven GPUs")
+    assert "lost" in dgx.part("gpu3")["reason"]
+    assert dgx.get("/health")[0] == 200
+
+    def xid_counted():
+        return any(
+            name.startswith('dgx_gpu_xid_total{gpu="3"') and 'xid="79"' in name and float(value) == 1
+            for name, value in dgx.series().items()
+        )
+
+    until(xid_counted, "Xid 79 counted once")
+
+
+def test_release_and_resume(dgx, until):
+    """`release` leaves no process with a vendor handle; `resume` brings everything back."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    done = dgx.command("release")
+    assert done.returncode == 0, done.stderr
+    assert dgx.children() == []
+    until(lambda: complete(dgx, set()), "no GPU series")
+    assert dgx.get("/health")[0] == 200
+    assert dgx.command("resume").returncode == 0
+    until(lambda: complete(dgx, ALL), "eight GPUs again")
+
+
+def test_broken_configuration_keeps_the_last_good_one(dgx, until):
+    """A broken file is refused with its line while scrapes go on; mending it is taken up."""
+    good = dgx.config.read_text()
+    dgx.config.write_text(good + "nonsense: 1\n")
+    dgx.process.send_signal(signal.SIGHUP)
+
+    def successful(value):
+        return dgx.series().get("coldaisle_config_last_reload_successful") == value
+
+    until(lambda: successful("0"), "refused")
+    assert "config.yaml:" in dgx.part("config")["reason"]
+    assert complete(dgx, ALL)
+    dgx.config.write_text(good)
+    until(lambda: successful("1"), "taken up")
+
+
+def test_port_in_use(start):
+    """A port that is taken is one line and exit code 4."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        agent = start("--web.listen-address", f"127.0.0.1:{holder.getsockname()[1]}", "--simulate", "dgx-h200")
+        assert agent.process.wait(40) == 4
+        lines = [line for line in agent.read_log().splitlines() if "coldaisle: error" in line]
+        assert len(lines) == 1
+        assert "in use" in lines[0]
+        assert "Traceback" not in agent.read_log()
+
+
+@pytest.mark.parametrize("hang", [False, True])
+def test_sigterm_frees_the_port(dgx, until, hang):
+    """SIGTERM ends the agent with 0 and frees the port, also while a vendor call hangs."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    if hang:
+        dgx.simulator.fault("hang", gpu=3, seconds=60)
+        until(lambda: complete(dgx, ALL - {3}), "the hang")
+    dgx.process.send_signal(signal.SIGTERM)
+
+    def free():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", dgx.port))
+            except OSError:
+                return False
+        return True
+
+    until(free, "the port is free")
+    assert dgx.process.wait(40) == 0
+    assert dgx.children() == []
+
+
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="this machine has a driver")
+def test_no_driver(start, until):
+    """Without a driver the agent serves, says what is missing and what to do, and does not end."""
+    agent = start().wait_ready()
+    status, _ = agent.get("/health")
+    assert status == 503
+    part = agent.part("nvml")
+    assert part["state"] == "failed"
+    assert "driver" in part["reason"]
+    assert "modprobe nvidia" in part["action"]
+    assert agent.get("/metrics")[0] == 200
+    assert agent.process.poll() is None
+
+
+@pytest.mark.parametrize(("fault", "word"), [("driver_mismatch", "different versions"), ("driver_absent", "not loaded")])
+def test_driver_faults_and_recovery(dgx, until, fault, word):
+    """A mismatched or unloaded driver is a state with its reason; the driver that comes back is taken up."""
+    until(lambda: complete(dgx, ALL), "eight GPUs")
+    dgx.simulator.fault(fault)
+    for pid in dgx.children():
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: word in dgx.part("nvml")["reason"], "the reason")
+    dgx.simulator.clear()
+    until(lambda: complete(dgx, ALL), "eight GPUs again", 60)
