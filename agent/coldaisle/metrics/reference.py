@@ -7,7 +7,7 @@ from coldaisle.metrics.gpu_fields import GPU_FIELDS, INTERVALS, Call, FieldId, G
 
 _HEAD = """# Metrics
 
-Generated from the catalogue and the collectors (`coldaisle-reference`, see CONTRIBUTING.md); do not edit by hand.
+Generated from the catalogue and the collectors (`make reference`); do not edit by hand.
 
 Prefix `dgx_` for the machine, `coldaisle_` for the agent itself. Base units. A value that is not known is absent: a
 series that is missing means "not on this GPU, failed, or too old", never zero.

@@ -25,6 +25,8 @@ STOP_SECONDS = 0.8
 _KEEP_ALIVE = 75
 """Seconds that an idle connection stays, above the usual scrape intervals: a TLS handshake costs far more than a
 scrape."""
+_PATIENCE = 10.0
+"""Seconds that connections of a former configuration may take to end; a slow client holds up nobody here."""
 _POLL = 0.02
 
 
@@ -50,7 +52,7 @@ class WebServer:
         self._clock = clock or SystemClock()
         self._swapping = asyncio.Lock()
         self._generation: _Generation | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], _Generation] = {}
         self.config = config or WebConfig()
         self.started = asyncio.Event()
         """Set once connections are answered."""
@@ -85,10 +87,10 @@ class WebServer:
                 return
             self._generation = await self._begin(config)
             self.config = config
-            old.stop_accepting()
-            task = asyncio.create_task(old.end(STOP_SECONDS), name="web-generation-end")
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            await old.stop_accepting()
+            task = asyncio.create_task(old.end(_PATIENCE, fresh=True), name="web-generation-end")
+            self._ending[task] = old
+            task.add_done_callback(self._ending.pop)
 
     async def stop(self) -> None:
         """Free the ports at once and end within a second, however many clients hold connections open."""
@@ -96,9 +98,11 @@ class WebServer:
             self.started.clear()
             generation, self._generation = self._generation, None
             if generation is not None:
-                generation.stop_accepting()
+                await generation.stop_accepting()
             for listener in self._sockets:
                 listener.close()
+            for former in self._ending.values():
+                former.hurry(STOP_SECONDS)
             ends = [generation.end(STOP_SECONDS)] if generation is not None else []
             await asyncio.gather(*ends, *self._ending)
 
@@ -127,6 +131,7 @@ class _Generation(uvicorn.Server):
         def protocol(*args: Any, **options: Any) -> HttpToolsProtocol:
             made = _Protocol(*args, **options)
             made.allowed_sans = web.allowed_sans
+            made.generation = self
             return made
 
         super().__init__(
@@ -146,6 +151,8 @@ class _Generation(uvicorn.Server):
         )
         self._duplicates: list[socket.socket] = []
         self._dates: asyncio.Task[None] | None = None
+        self._deadline = float("inf")
+        self.ended = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -161,7 +168,7 @@ class _Generation(uvicorn.Server):
             await self.on_tick(0)
             await self.startup(sockets)
         except BaseException:
-            self.stop_accepting()
+            await self.stop_accepting()
             raise
         self._dates = asyncio.create_task(self._keep_date(), name="web-date")
 
@@ -171,20 +178,38 @@ class _Generation(uvicorn.Server):
             await asyncio.sleep(1)
             await self.on_tick(0)
 
-    def stop_accepting(self) -> None:
-        """Close its listening sockets."""
+    async def stop_accepting(self) -> None:
+        """Close its listening sockets; connections that it has accepted go on."""
+        loop = asyncio.get_running_loop()
+        for duplicate in self._duplicates:
+            # asyncio makes the transport an iteration after it accepted, and loses the connection if the server was
+            # closed in between. (uvloop does both at once and knows no reader here.)
+            loop.remove_reader(duplicate)
+        for _ in range(3):
+            await asyncio.sleep(0)
         for server in getattr(self, "servers", ()):
             server.close()
         for duplicate in self._duplicates:
             duplicate.close()
 
-    async def end(self, seconds: float) -> None:
-        """Let requests in progress finish for that long, then cut."""
-        for connection in tuple(self.server_state.connections):
-            connection.shutdown()
-        deadline = asyncio.get_running_loop().time() + seconds
-        while self._busy() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  uvicorn offers no event to wait for
+    def hurry(self, seconds: float) -> None:
+        """Let an `end` that goes on take that long at most from now."""
+        self._deadline = min(self._deadline, asyncio.get_running_loop().time() + seconds)
+
+    async def end(self, seconds: float, *, fresh: bool = False) -> None:
+        """Let requests in progress finish for that long, then cut; close idle connections at once.
+
+        Args:
+            seconds: how long.
+            fresh: whether connections that have not asked anything yet may still do so, once. Their clients would
+                not expect to be cut; one that has had an answer knows that an idle connection may close.
+        """
+        self.hurry(seconds)
+        self._close_idle(fresh=fresh)
+        while self._busy() and asyncio.get_running_loop().time() < self._deadline:  # noqa: ASYNC110  uvicorn offers no event to wait for
             await asyncio.sleep(_POLL)
+            self._close_idle(fresh=fresh)
+        self.ended = True
         for task in tuple(self.server_state.tasks):
             task.cancel()
         for connection in tuple(self.server_state.connections):
@@ -196,6 +221,13 @@ class _Generation(uvicorn.Server):
                 await self._dates
         self._guard.close()
 
+    def _close_idle(self, *, fresh: bool) -> None:
+        for connection in tuple(self.server_state.connections):
+            assert isinstance(connection, _Protocol)
+            # Uvicorn's `cycle` is the request that is or was last answered; it closes after the one in progress.
+            if (connection.cycle is not None or not fresh) and not connection.transport.is_closing():
+                connection.shutdown()
+
     def _busy(self) -> bool:
         return bool(self.server_state.connections or self.server_state.tasks)
 
@@ -204,11 +236,14 @@ class _Protocol(HttpToolsProtocol):
     """One connection. Refuses client certificates without an allowed name as soon as the handshake is over."""
 
     allowed_sans: frozenset[str] = frozenset()
+    generation: _Generation
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         """Take the connection, or cut it."""
         super().connection_made(transport)
-        if self.allowed_sans and not self.allowed_sans & _names(transport.get_extra_info("peercert")):
+        refused = self.allowed_sans and not self.allowed_sans & _names(transport.get_extra_info("peercert"))
+        # A handshake may outlast the configuration that it began under.
+        if refused or self.generation.ended:
             transport.abort()
 
 
