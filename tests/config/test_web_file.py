@@ -209,7 +209,7 @@ def test_files_that_are_no_text(folder, content):
     path = folder / "web.yml"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ConfigError, match="cannot be read|UTF-8"):
+    with pytest.raises(ConfigError, match=r"cannot be read|UTF-8"):
         load(path)
 
 

@@ -9,13 +9,12 @@ import ssl
 import bcrypt
 import pytest
 import trustme
-import uvloop
+from tests.web.fake_agent import FakeAgent
 
 from coldaisle.config.web_file import WebConfig, WebFile, load
 from coldaisle.web.app import create_app
 from coldaisle.web.listen import bind
 from coldaisle.web.server import STOP_SECONDS, WebServer
-from tests.web.fake_agent import FakeAgent
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -28,11 +27,6 @@ def authority():
 @pytest.fixture(scope="session")
 def stranger():
     return trustme.CA()
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def event_loop_policy(request):
-    return asyncio.DefaultEventLoopPolicy() if request.param == "asyncio" else uvloop.EventLoopPolicy()
 
 
 @pytest.fixture

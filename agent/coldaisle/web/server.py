@@ -206,7 +206,7 @@ class _Generation(uvicorn.Server):
         """
         self.hurry(seconds)
         self._close_idle(fresh=fresh)
-        while self._busy() and asyncio.get_running_loop().time() < self._deadline:  # noqa: ASYNC110  uvicorn offers no event to wait for
+        while self._busy() and asyncio.get_running_loop().time() < self._deadline:
             await asyncio.sleep(_POLL)
             self._close_idle(fresh=fresh)
         self.ended = True
