@@ -28,6 +28,8 @@ from coldaisle.systemd.notify import Notifier
 RELEASE_DEADLINE = 12.0
 """Seconds that `release` waits for the children to be gone: SIGTERM's grace and a little for SIGKILL."""
 STOP_DEADLINE = 12.0
+RECORD_MOST = 3600
+"""Seconds of the longest recording: a forgotten one must not fill the disk."""
 _LEVELS = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "error"}
 
 
@@ -89,7 +91,12 @@ class _Main:
         agent = parts.assemble(self._reloader, self._extra_samples)
         self._tick = Tick(self._options.config.gpu.interval, self._clock, self._on_tick, on_error=self._tick_failed)
         websites = self._websites = Websites(agent, self._options, parts.events, self._clock)
-        control = ControlServer(parts.directories.runtime / "control.sock", self._handlers(), self._log_request)
+        control = ControlServer(
+            parts.directories.runtime / "control.sock",
+            self._handlers(),
+            self._log_request,
+            handler_timeouts={"record": RECORD_MOST + 60},
+        )
         await control.start()
         try:
             await websites.start()
@@ -176,7 +183,7 @@ class _Main:
     # -- control -------------------------------------------------------------------------------------------------------
 
     def _handlers(self) -> Mapping[str, Callable[[dict[str, Any], Peer], Awaitable[Mapping[str, Any]]]]:
-        return {"status": self._status, "release": self._release, "resume": self._resume}
+        return {"status": self._status, "release": self._release, "resume": self._resume, "record": self._record}
 
     async def _status(self, _request: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         report = self._parts.agent.health()
@@ -201,6 +208,25 @@ class _Main:
                 remedy="look at `dmesg` and `cat /proc/PID/stack`; the driver may need a reboot",
             ) from None
         return {"released": True}
+
+    async def _record(self, request: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
+        """Have the vendor child write its answers to a file for a while; sampling goes on."""
+        path, seconds = request.get("path"), request.get("duration")
+        if not isinstance(path, str) or not path.startswith("/") or not isinstance(seconds, int | float):
+            raise ColdaisleError("record needs an absolute path and a duration in seconds")
+        if not 0 < seconds <= RECORD_MOST:
+            raise ColdaisleError(f"a recording takes up to {RECORD_MOST} seconds", remedy="give a shorter --duration")
+        parts = self._parts
+        if parts.supervisor.released:
+            raise ColdaisleError("vendor handles are released", remedy="run `coldaisle resume` first")
+        if parts.recording:
+            raise ColdaisleError(f"already recording to {parts.recording}", remedy="wait for it to end")
+        parts.record(path)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            parts.record("")
+        return {"path": path}
 
     async def _resume(self, _request: dict[str, Any], _peer: Peer) -> Mapping[str, Any]:
         return self._parts.agent.resume()

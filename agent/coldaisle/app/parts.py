@@ -83,6 +83,7 @@ class Parts:
         self.events = EventStream()
         self.table = GpuTable(self.config.gpu.interval)
         self.agent: Agent
+        self.recording = ""
         self._machine = machine
         self._simulated = bool(options.simulate or options.replay)
         paths = self.config.paths
@@ -167,6 +168,11 @@ class Parts:
         self.filesystems.reconfigure(_filesystem_settings(config))
         self.inventory = self._read_inventory()
 
+    def record(self, path: str) -> None:
+        """Start a fresh vendor child that records to `path`; empty: one that does not."""
+        self.recording = path
+        self.supervisor.reconfigure(self._vendor(), self.clock.monotonic())
+
     def jobs(self) -> list[tuple[float, str, Callable[[], None]]]:
         """Slow jobs as (seconds between runs, name, function to run in a thread)."""
         return [(INVENTORY_EVERY, "inventory", self._refresh_inventory)]
@@ -191,8 +197,8 @@ class Parts:
             vendor["simulator"] = str(self._machine.directory)
         elif self.options.replay is not None:
             vendor["replay"] = str(self.options.replay)
-        if self.options.record is not None:
-            vendor["record"] = str(self.options.record)
+        if target := self.recording or self.options.record:
+            vendor["record"] = str(target)
         return vendor
 
     def _make_reader(self) -> ReaderClient | None:
