@@ -22,7 +22,7 @@ def gpu(index):
         index, uuid(index), "NVIDIA H200", f"16510240{index:05d}", f"00000000:{index * 16 + 27:02x}:00.0"
     )
     if index == 3:
-        return GpuView(identity, GpuState.LOST, LOST, memory_total=151e9)
+        return GpuView(identity, GpuState.LOST, LOST, memory_total=150.75e9)
     if index == 6:
         return GpuView(
             identity,
