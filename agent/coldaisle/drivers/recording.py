@@ -105,9 +105,8 @@ class RecordingNvml:
             key = (number, device, shown)
             same = self._last.get(key) == text
             self._last[key] = text
-            self._write(
-                f"[{round((now - self._start) * 1000)},{number},{device},{shown},{chr(34) + '=' + chr(34) if same else text}]"
-            )
+            answer = '"="' if same else text
+            self._write(f"[{round((now - self._start) * 1000)},{number},{device},{shown},{answer}]")
             if now - self._flushed_at > _FLUSH_SECONDS and not self._file.closed:
                 self._flushed_at = now
                 if self._pack is not None:
@@ -156,15 +155,13 @@ def _plain(name: str, value: Any) -> Any:
         return [[m.metricId, m.nvmlReturn, _plain("", m.value)] for m in value.metrics[: value.numMetrics]]
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)  # noqa: PLR0124  NaN test
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
     if isinstance(value, list | tuple):
         return [_plain("", item) for item in value]
     if isinstance(value, ctypes.Structure):
-        return {field[0]: _plain("", getattr(value, field[0])) for field in value._fields_}  # type: ignore[misc]
-    return None
+        return {field[0]: _plain("", getattr(value, field[0])) for field in value._fields_}
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return value if isinstance(value, bool | int | str) else None
 
 
 class _Answer:

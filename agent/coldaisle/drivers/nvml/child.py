@@ -171,7 +171,9 @@ class VendorChild:
         try:
             self._vendor.nvmlShutdown()
         except self._vendor.NVMLError:
-            return
+            pass  # it was never initialised, or the driver is gone: nothing is left to close
+        if close := getattr(self._vendor, "close", None):
+            close()  # a recorder writes what it still holds
 
 
 class EventWatch:
