@@ -227,6 +227,18 @@ def test_probe_adds_a_crashed_gpu_back(rig):
     assert {"op": "add", "i": 5} in rig.main.sent
 
 
+def test_single_death_with_nobody_to_blame(rig):
+    """A child killed between calls is replaced at once: no GPU's values are dropped meanwhile."""
+    rig.start()
+    rig.tick(answering=range(8))
+    dead = rig.main
+    dead.status = -signal.SIGKILL
+    rig.callbacks[dead.pid]()
+    assert rig.main is not dead
+    assert rig.main.job["skip"] == []
+    assert rig.temperature(0) == 50.0
+
+
 def test_crash_loop_backs_off(rig):
     """A child that dies at once, with no GPU to blame, is started ever more rarely."""
     rig.start()

@@ -43,6 +43,7 @@ class AgentProcess:
             f"paths: {{runtime: {directory / 'run'}, state: {directory / 'state'}}}\n{config}"
         )
         self.log = (directory / "log").open("w+")
+        self._simulator = None
         self.process = subprocess.Popen(
             [sys.executable, "-m", "coldaisle", "run", "--config", str(self.config),
              "--web.listen-address", f"127.0.0.1:{self.port}", *arguments],
@@ -57,7 +58,9 @@ class AgentProcess:
     def simulator(self):
         from coldaisle.simulation.control import Client
 
-        return Client(str(self.directory / "run/simulator"))
+        if self._simulator is None:
+            self._simulator = Client(str(self.directory / "run/simulator"))
+        return self._simulator
 
     def get(self, path, headers=None):
         request = urllib.request.Request(self.url + path, headers=headers or {})
@@ -119,6 +122,8 @@ class AgentProcess:
         )
 
     def stop(self, number=signal.SIGTERM):
+        if self._simulator is not None:
+            self._simulator.close()
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(40)

@@ -21,6 +21,10 @@ PROBE_DEADLINE = 15.0
 BACKOFF_FIRST, BACKOFF_MAX = 1.0, 30.0
 """Seconds before a child that failed is started again: doubling from the first to the most."""
 
+CALM = 60.0
+"""Seconds without such a death after which the next one counts as a single mishap: as long as the longest back-off
+pause twice over."""
+
 _STATE_OF_SLUG = {"lost": GpuState.LOST, "reset_required": GpuState.RESET_REQUIRED}
 
 
@@ -81,6 +85,7 @@ class NvmlSupervisor:
         self._retry_at = 0.0
         self._tick = 0
         self._last_frame: float | None = None
+        self._died_at = float("-inf")
         self._stopped = False
 
     @property
@@ -333,7 +338,13 @@ class NvmlSupervisor:
                 f"{name} on it ended the vendor child ({how})",
                 "it is probed again by itself; if it stays so, drain the node and reset the GPU",
             )
-        if suspects:
+        calm = self._now - self._died_at > CALM
+        self._died_at = self._now
+        if suspects or calm:
+            # With nobody to blame the first restart is immediate too, so that no GPU misses three intervals; only a
+            # child that keeps dying has to wait.
+            if not suspects:
+                self._notify("nvml_crashed", "warning", f"the vendor child ended ({how}) and was started again", None)
             self._start(self._now)
             return
         where = f" in {library[1]}" if library else ""

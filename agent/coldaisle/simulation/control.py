@@ -100,6 +100,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _connection(self) -> socket.socket:
         if self._socket is None:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,7 +1,6 @@
 """What every call of the simulated NVML goes through: session, handles, faults. No call but a setter does I/O."""
 
 import ctypes
-import os
 import signal
 import threading
 import time
@@ -118,7 +117,8 @@ class Session:
     def _trouble(self, base: int) -> None:
         values = self._values
         if values[base + GPU["segfault"]]:
-            os.kill(os.getpid(), signal.SIGSEGV)
+            # To this very thread, at once, as a bad pointer would: `os.kill` may be delivered to another, later.
+            signal.raise_signal(signal.SIGSEGV)
         while values[base + GPU["hang"]]:
             time.sleep(POLL)
         self._library()

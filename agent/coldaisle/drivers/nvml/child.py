@@ -4,6 +4,7 @@ The main thread does nothing but receive, so that SIGTERM and `stop` always work
 no single GPU (initialise, count, events); each GPU has a thread. All may block in the driver without holding the rest.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -168,10 +169,8 @@ class VendorChild:
         self._library.join(SHUTDOWN_GRACE)
         for worker in self._workers.values():
             worker.join(SHUTDOWN_GRACE)
-        try:
+        with contextlib.suppress(self._vendor.NVMLError):  # never initialised, or the driver is gone: nothing to close
             self._vendor.nvmlShutdown()
-        except self._vendor.NVMLError:
-            pass  # it was never initialised, or the driver is gone: nothing is left to close
         if close := getattr(self._vendor, "close", None):
             close()  # a recorder writes what it still holds
 
