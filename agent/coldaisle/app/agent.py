@@ -32,6 +32,12 @@ NODE_INFO = Family(
     "The node: name, product, driver and whether its GPUs are simulated.",
     ("hostname", "product", "driver_version", "nvml_version", "cuda_version", "simulated", "mode"),
 )
+LEFT_OUT = Family(
+    "coldaisle_exposition_left_out_total",
+    Kind.COUNTER,
+    "Samples that were not published because they were no finite number or stood twice; each is a bug worth a report.",
+    ("reason",),
+)
 SAMPLED = Family(
     "coldaisle_last_sample_timestamp_seconds",
     Kind.GAUGE,
@@ -88,9 +94,10 @@ class Agent:
             table, lambda: (inventory().expected_gpus, inventory().expected_by), lambda: supervisor.driver.gpus
         )
         self._boundary = Boundary([gpu, *collectors], clock, time.perf_counter)
-        self.families = (NODE_INFO, SAMPLED, *self._boundary.families, *extra_families)
+        self.families = (NODE_INFO, SAMPLED, LEFT_OUT, *self._boundary.families, *extra_families)
         self._renderer = Renderer(self.families)
         self._exposition = self._renderer.render([])
+        self._duplicates = self._dropped = 0
         self._sampled_at: float | None = None
         self._sampled_wall: float | None = None
         self._frames = asyncio.Event()
@@ -116,10 +123,14 @@ class Agent:
         samples = [
             Sample(NODE_INFO, self._node_labels(), 1),
             Sample(SAMPLED, (), self._sampled_wall),
+            Sample(LEFT_OUT, ("duplicate",), self._duplicates),
+            Sample(LEFT_OUT, ("not_finite",), self._dropped),
             *self._boundary.run(now),
             *self._extra_samples(),
         ]
         self._exposition = self._renderer.render(samples)
+        self._duplicates += self._exposition.duplicates
+        self._dropped += self._exposition.dropped
         self._sampled_at = now
 
     def note(self, name: str, severity: str, message: str, uuid: str | None) -> None:

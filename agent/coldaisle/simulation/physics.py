@@ -158,7 +158,8 @@ def _move_clock_and_power(gpu: Gpu, load: Load, busy: float, noise: float) -> fl
         gpu.reasons = IDLE
         return 0.0
     static = profile.power_context
-    demand = max(0.0, _scaled(profile, load.watts) * busy + _scaled(profile, load.pause_watts) * (1 - busy) - static)
+    wanted = _scaled(profile, load.watts) * busy + _scaled(profile, load.pause_watts) * (1 - busy)
+    demand = max(0.0, wanted - static) * noise
     reasons, top = _ceiling(gpu)
     share = top
     room = gpu.enforced * REGULATION - static
@@ -166,8 +167,8 @@ def _move_clock_and_power(gpu: Gpu, load: Load, busy: float, noise: float) -> fl
         reasons |= POWER_CAP
         lowest = profile.sm_min / profile.sm_max
         share = min(share, max(lowest, (max(room, 0.0) / demand) ** (1 / CLOCK_EXPONENT)))
-    wobble = noise if not reasons & POWER_CAP else 1.0 + (noise - 1.0) * 0.5
-    gpu.power = static + demand * share**CLOCK_EXPONENT * wobble + (noise - 1.0) * 40 * load.jitter
+    wobble = 1.0 + (noise - 1.0) * 0.05 if reasons & POWER_CAP else 1.0  # the regulator leaves a watt or two
+    gpu.power = static * (1.0 + (noise - 1.0) * 0.02) + demand * share**CLOCK_EXPONENT * wobble
     gpu.clock = round(profile.sm_max * share / 15) * 15.0
     gpu.reasons = reasons
     return share
