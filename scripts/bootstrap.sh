@@ -1,45 +1,49 @@
 #!/bin/sh
-# Makes .venv with the agent in it. Usage: scripts/bootstrap.sh run|dev. Does nothing if nothing has changed.
+# Makes .venv with the agent in it. Usage: scripts/bootstrap.sh run|dev. Takes no time if nothing has changed.
+# PYTHON=/path/to/python3 chooses the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
 kind=${1:-run}
 
 fail() { echo "coldaisle: error: $1" >&2; exit 1; }
 
+lock_of() { if [ "$1" = dev ]; then echo requirements/dev-lock.txt; else echo requirements/lock.txt; fi; }
+# Scripts in a virtual environment name it by its whole path, so a moved tree needs another one.
+wanted_of() { { pwd; cat pyproject.toml "$(lock_of "$1")"; } | cksum; }
+is_done() { [ -x .venv/bin/coldaisle ] && [ "$(cat ".venv/.stamp-$1" 2>/dev/null)" = "$(wanted_of "$1")" ]; }
+
+is_done "$kind" && exit 0
+# What development needs includes what running needs.
+[ "$kind" = run ] && is_done dev && exit 0
+
+python=
 find_python() {
-    for candidate in "${PYTHON:-}" /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 python3.13 python3.12 python3.11 python3; do
-        [ -n "$candidate" ] || continue
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo "$candidate"; return; fi
+    for python in "${PYTHON:-}" /usr/bin/python3.13 /usr/bin/python3.12 /usr/bin/python3.11 python3.13 python3.12 python3.11 python3; do
+        [ -n "$python" ] && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return 0
     done
+    return 1
+}
+can_make_venv() { "$python" -c 'import venv, ensurepip' 2>/dev/null; }
+# Only where it is usual: root on Debian or Ubuntu, as in a container or on a test machine.
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+install() {
+    echo "installing $* with apt-get" >&2
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"; } >&2 ||
+        fail "apt-get could not install $*: install it by hand, then try again"
 }
 
-lock=requirements/lock.txt
-[ "$kind" = dev ] && lock=requirements/dev-lock.txt
-stamp=.venv/.stamp-$kind
-wanted=$(cat pyproject.toml "$lock" | cksum)
-[ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && exit 0
-# What development needs includes what running needs.
-[ "$kind" = run ] && [ -f .venv/.stamp-dev ] && [ -x .venv/bin/coldaisle ] && exit 0
-
-if [ ! -x .venv/bin/python ] || ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    python=$(find_python)
-    if [ -z "$python" ]; then
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3 python3-venv
-            python=$(find_python)
-        fi
-        [ -n "$python" ] || fail "no Python 3.11 or later found: install it, or name it with PYTHON=/path/to/python3"
-    fi
-    if ! "$python" -c 'import ensurepip' 2>/dev/null; then
-        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-            apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-venv
-        else
-            fail "$python has no ensurepip: install its venv package (Debian: python3-venv)"
-        fi
-    fi
+if ! { [ "$(cat .venv/.path 2>/dev/null)" = "$(pwd)" ] && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then
+    if ! find_python && can_install; then install python3 python3-venv; fi
+    find_python || fail "no Python 3.11 or later found: install it, or name it with PYTHON=/path/to/python3"
+    if ! can_make_venv && can_install; then install python3-venv; fi
+    can_make_venv || fail "$python has no ensurepip: install its venv package (Debian, Ubuntu: python3-venv)"
+    echo "setting up .venv with $("$python" --version), once" >&2
     rm -rf .venv
     "$python" -m venv .venv
+    pwd > .venv/.path
 fi
-.venv/bin/python -m pip install -q --disable-pip-version-check -r "$lock"
-.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
-echo "$wanted" > "$stamp"
+pip() { .venv/bin/python -m pip install -q --disable-pip-version-check --no-input "$@" ||
+    fail "pip could not install what is needed; its message is above"; }
+pip --require-hashes -r "$(lock_of "$kind")"
+pip --no-deps -e .
+wanted_of "$kind" > ".venv/.stamp-$kind"
