@@ -32,6 +32,14 @@ def until(check, what, deadline=DEADLINE):
     raise AssertionError(f"not within {deadline} s: {what}")
 
 
+def settled(ask, wanted, deadline=DEADLINE):
+    """Poll until `ask` gives `wanted`; return its last answer, so that the assertion shows what it was instead."""
+    end = time.monotonic() + deadline
+    while (answer := ask()) != wanted and time.monotonic() < end:
+        time.sleep(0.05)  # a poll with a deadline, not a fixed wait
+    return answer
+
+
 class AgentProcess:
     """`coldaisle run` and what tests ask of it."""
 
@@ -161,3 +169,4 @@ def dgx(start):
 
 
 pytest.until = until
+pytest.settled = settled
