@@ -19,6 +19,20 @@ def complete(agent, expected):
     return agent.gpus_with(TEMPERATURE) == expected
 
 
+def seven_throughout(agent, happened):
+    """Make a check for `until` that also holds the seven other GPUs to be there at every single look.
+
+    Readings vanish after three missed intervals, so that a GPU that is always there has missed no more.
+    """
+
+    def check():
+        missing = ALL - {3} - agent.gpus_with(TEMPERATURE)
+        assert not missing, f"GPUs {missing} are absent while only GPU 3 is bad"
+        return happened()
+
+    return check
+
+
 def test_eight_gpus_complete(dgx, until):
     """Eight GPUs are exported with profiling; the page, health and node API agree that all is well."""
     until(lambda: complete(dgx, ALL) and dgx.gpus_with("dgx_gpu_sm_active_ratio") == ALL, "eight complete GPUs")
@@ -35,8 +49,10 @@ def test_segfault_of_the_child(dgx, until):
     until(lambda: complete(dgx, ALL), "eight GPUs")
     (before,) = dgx.children()
     dgx.simulator.fault("segfault", gpu=3)
-    until(lambda: dgx.children() not in ([], [before]), "a new child")
-    assert dgx.gpus_with(TEMPERATURE) >= ALL - {3}
+    until(seven_throughout(dgx, lambda: dgx.children() not in ([], [before])), "a new child")
+    until(seven_throughout(dgx, lambda: complete(dgx, ALL - {3})), "GPU 3 alone is absent")
+    until(lambda: (dgx.part("gpu3") or {}).get("state") == "failed", "GPU 3's state")
+    assert dgx.part("gpu3")["reason"]
     dgx.simulator.clear(gpu=3)
     until(lambda: complete(dgx, ALL), "GPU 3 again")
     until(lambda: restarts(dgx, "crash") >= 1, "the restart is counted")
@@ -63,7 +79,7 @@ def test_hung_gpu(dgx, until):
     """GPU 3 hangs: its series vanish, seven stay, health names the call, and it returns when the hang ends."""
     until(lambda: complete(dgx, ALL), "eight GPUs")
     dgx.simulator.fault("hang", gpu=3, seconds=15)
-    until(lambda: complete(dgx, ALL - {3}), "seven GPUs")
+    until(seven_throughout(dgx, lambda: complete(dgx, ALL - {3})), "GPU 3 alone is absent")
     until(lambda: "has not returned" in (dgx.part("gpu3") or {}).get("reason", ""), "the reason in health")
     report = dgx.json("/health")
     assert (report["state"], report["serving"]) == ("degraded", True)
@@ -74,7 +90,7 @@ def test_lost_gpu(dgx, until):
     """GPU 3 falls off the bus: lost in state and health, the Xid from the kernel log is counted, seven stay."""
     until(lambda: complete(dgx, ALL), "eight GPUs")
     dgx.simulator.fault("lost", gpu=3)
-    until(lambda: complete(dgx, ALL - {3}), "seven GPUs")
+    until(seven_throughout(dgx, lambda: complete(dgx, ALL - {3})), "GPU 3 alone is absent")
     assert "lost" in dgx.part("gpu3")["reason"]
     assert dgx.get("/health")[0] == 200
 
@@ -175,3 +191,24 @@ def test_driver_faults_and_recovery(dgx, until, fault, word):
     until(lambda: word in dgx.part("nvml")["reason"], "the reason")
     dgx.simulator.clear()
     until(lambda: complete(dgx, ALL), "eight GPUs again", 60)
+
+
+def test_late_driver(start, until, tmp_path):
+    """An agent that starts before the driver is loaded says so, and takes the driver up when it comes."""
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text("events: [{at: 0s, fault: driver_absent}]\n")
+    agent = start("--simulate", "dgx-h200", "--scenario", str(scenario)).wait_ready()
+    assert "not loaded" in agent.part("nvml")["reason"]
+    assert agent.get("/health")[0] == 503
+    assert complete(agent, set())
+    agent.simulator.clear()
+    until(lambda: complete(agent, ALL), "eight GPUs", 60)
+    assert agent.get("/health")[0] == 200
+
+
+def test_broken_configuration_at_start(start):
+    """A file that is wrong from the start is one line with its place and remedy, and exit code 3."""
+    agent = start("--simulate", "dgx-h200", config="nonsense: 1\n")
+    assert agent.process.wait(40) == 3
+    (line,) = agent.read_log().splitlines()
+    assert "config.yaml:2:" in line
