@@ -32,7 +32,12 @@ install() {
         fail "apt-get could not install $*: install it by hand, then try again"
 }
 
-if ! { [ "$(cat .venv/.path 2>/dev/null)" = "$(pwd)" ] && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then
+# One that works and was made here is kept, whoever made it: others may be running in it.
+usable() {
+    case "$(head -n 1 .venv/bin/pip 2>/dev/null)" in "#!$(pwd)/.venv/bin/python"*) ;; *) return 1 ;; esac
+    .venv/bin/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+if ! usable; then
     if ! find_python && can_install; then install python3 python3-venv; fi
     find_python || fail "no Python 3.11 or later found: install it, or name it with PYTHON=/path/to/python3"
     if ! can_make_venv && can_install; then install python3-venv; fi
@@ -40,7 +45,6 @@ if ! { [ "$(cat .venv/.path 2>/dev/null)" = "$(pwd)" ] && .venv/bin/python -m pi
     echo "setting up .venv with $("$python" --version), once" >&2
     rm -rf .venv
     "$python" -m venv .venv
-    pwd > .venv/.path
 fi
 pip() { .venv/bin/python -m pip install -q --disable-pip-version-check --no-input "$@" ||
     fail "pip could not install what is needed; its message is above"; }
