@@ -3,9 +3,8 @@
 import ast
 import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 LINES_OF_A_FILE = 400
@@ -22,20 +21,27 @@ REGISTRY = re.compile(
     r"--(extra-)?index-url|--find-links|--trusted-host|files\.pythonhosted|\bpypi\.(org|python)|(artifactory|nexus|jfrog|devpi|mirror)s?\.",
     re.IGNORECASE,
 )
-# These set such options or look for them; they name no host.
+# Looks for such options and names no host.
 MAY_SPEAK_OF_REGISTRIES = {"tests/repository/test_files.py"}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
+NOT_OURS = re.compile(r"(^|/)(\.(?!ci/)|build/|dist/|__pycache__/)|\.egg-info/")
+
+
 def tracked(*patterns):
+    """Names of the repository's files that match a pattern; in an unpacked archive, of all that look like it."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        listed = subprocess.run(
-            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout.split("\0")
+        names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git checkout")
-    return [name for name in listed if name and (ROOT / name).is_file()]
+        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")]
+    return [
+        name
+        for name in names
+        if name and not NOT_OURS.search(name) and any(fnmatch(name, pattern) for pattern in patterns)
+        if (ROOT / name).is_file()
+    ]
 
 
 def test_files_are_short():
