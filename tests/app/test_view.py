@@ -11,8 +11,10 @@ from coldaisle.metrics.gpu_table import GpuTable
 OK = Health("nvml", State.OK)
 
 
-def judge(*parts, sampling=True, works=True, released=False):
-    return report(parts, sampling=sampling, gpu_source_works=works, released=released)
+def judge(*parts, sampling=True, works=True, starts=False, released=False):
+    return report(
+        parts, sampling=sampling, gpu_source_works=works, gpu_source_starts=starts, released=released
+    )
 
 
 def test_all_well():
@@ -39,7 +41,13 @@ def test_released_is_no_failure():
 
 def test_starting_is_not_failed():
     """Before the first answer the node is starting, not failed."""
-    assert judge(Health("nvml", State.STARTING), works=False)[:2] == (State.STARTING, True)
+    assert judge(Health("nvml", State.STARTING), works=False, starts=True)[:2] == (State.STARTING, True)
+
+
+def test_a_starting_collector_is_no_gpu_source():
+    """While other parts still start, a node whose GPU source has failed is failed already."""
+    parts = [Health("nvml", State.FAILED, "no driver"), Health("kernel-log", State.STARTING)]
+    assert judge(*parts, works=False)[:2] == (State.FAILED, False)
 
 
 def test_sampling_stopped():

@@ -1,5 +1,6 @@
 """The supervisor: one bad GPU never hides the others, and the child is replaced, not trusted."""
 
+import os
 import signal
 import sys
 from collections import deque
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from coldaisle.domain.gpu import GpuState
 from coldaisle.domain.health import State
 from coldaisle.drivers.child_process import TERM_GRACE, Undertaker
-from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder
+from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder, create
 from coldaisle.drivers.nvml_supervisor import BACKOFF_MAX, INIT_DEADLINE, NvmlSupervisor
 from coldaisle.metrics.gpu_fields import BY_CADENCE
 from coldaisle.metrics.gpu_table import GpuTable
@@ -193,7 +194,7 @@ def test_failed_probes_back_off(rig):
     others = [index for index in range(8) if index != 3]
     for _ in range(60):
         for child in rig.children:
-            if "probe" in child.job and rig.supervisor.pids.get("nvml-probe") == child.pid:
+            if "probe" in child.job and rig.supervisor.pids.get("nvml-probe-3") == child.pid:
                 rig.say(child, {"k": "probe", "i": 3, "ok": False})
         rig.tick(answering=others)
     probes = [child for child in rig.children if "probe" in child.job]
@@ -225,6 +226,42 @@ def test_probe_adds_a_crashed_gpu_back(rig):
     probe = next(child for child in rig.children if "probe" in child.job)
     rig.say(probe, {"k": "probe", "i": 5, "ok": True})
     assert {"op": "add", "i": 5} in rig.main.sent
+
+
+def crash_with(rig, *suspects):
+    rig.start()
+    rig.tick(answering=range(8))
+    dead = rig.main
+    for index in suspects:
+        dead.recorder.enter(index, "nvmlDeviceGetTemperature", rig.now)
+    dead.status = -signal.SIGSEGV
+    rig.callbacks[dead.pid]()
+    return {child.job["probe"]: child for child in rig.children if "probe" in child.job}
+
+
+def test_several_suspects_are_probed_at_once_and_in_parallel(rig):
+    """An innocent GPU that was in a call too does not wait for the sick one's probe, nor lose its young values."""
+    probes = crash_with(rig, 3, 7)
+    assert set(probes) == {3, 7}
+    assert rig.main.job["skip"] == [3, 7]
+    assert rig.temperature(7) == 50.0
+    rig.hello()
+    rig.say(probes[7], {"k": "probe", "i": 7, "ok": True})
+    assert {"op": "add", "i": 7} in rig.main.sent
+    assert rig.temperature(7) == 50.0
+    probes[3].status = -signal.SIGSEGV
+    rig.callbacks[probes[3].pid]()
+    assert rig.states()[3] is GpuState.CRASHED
+    assert rig.temperature(3) is None
+
+
+def test_probe_that_is_faster_than_the_new_child(rig):
+    """A GPU that passes its probe before the new child has initialised the library is added once it has."""
+    probes = crash_with(rig, 3, 7)
+    rig.say(probes[7], {"k": "probe", "i": 7, "ok": True})
+    assert {"op": "add", "i": 7} not in rig.main.sent
+    rig.hello()
+    assert {"op": "add", "i": 7} in rig.main.sent
 
 
 def test_single_death_with_nobody_to_blame(rig):
@@ -347,10 +384,6 @@ def test_malformed_packets_are_counted(rig, garbage):
 def test_undertaker_is_polite_then_firm():
     """SIGTERM, ten seconds, SIGKILL, and then reported instead of waited for."""
     undertaker = Undertaker()
-    import os
-
-    from coldaisle.drivers.nvml.flight import create
-
     fd = create()
     child = FakeChild({}, fd, 1)
     undertaker.take(child, 0)

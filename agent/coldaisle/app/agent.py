@@ -155,6 +155,7 @@ class Agent:
             [*self.source_health(now), *self._boundary.health()],
             sampling=since <= STALL_INTERVALS * max(self.table.interval, 1.0),
             gpu_source_works=any(record.state in (GpuState.OK, GpuState.LATE) for record in self.table.gpus.values()),
+            gpu_source_starts=any(part.state is State.STARTING for part in self.supervisor.health()),
             released=self.supervisor.released,
         )
 

@@ -36,11 +36,13 @@ def gpu_view(table: GpuTable, record: GpuRecord, now: float) -> GpuView:
     )
 
 
-def report(parts: Sequence[Health], *, sampling: bool, gpu_source_works: bool, released: bool) -> HealthReport:
+def report(
+    parts: Sequence[Health], *, sampling: bool, gpu_source_works: bool, gpu_source_starts: bool, released: bool
+) -> HealthReport:
     """Judge the node from its parts.
 
     One bad part makes it degraded. It is failed, and `/health` answers 503, only when sampling has stopped or no GPU
-    source works at all (DESIGN section 6); a released node has been asked to let go, which is no failure.
+    source works or is about to (DESIGN section 6); a released node has been asked to let go, which is no failure.
     """
     wanted = [part for part in parts if part.state is not State.OFF]
     if not sampling:
@@ -50,7 +52,7 @@ def report(parts: Sequence[Health], *, sampling: bool, gpu_source_works: bool, r
     reason = "; ".join(f"{part.name}: {part.reason}" for part in bad[:4])
     if len(bad) > 4:
         reason += f"; and {len(bad) - 4} more"
-    if not gpu_source_works and not released and not starting:
+    if not gpu_source_works and not gpu_source_starts and not released:
         return HealthReport(State.FAILED, False, reason or "no GPU source works", tuple(parts))
     if bad:
         return HealthReport(State.DEGRADED, True, reason, tuple(parts))

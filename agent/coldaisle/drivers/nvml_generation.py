@@ -19,7 +19,7 @@ class Driver(NamedTuple):
 class Generation:
     """One running child and what is known of it."""
 
-    __slots__ = ("answered", "child", "flight_fd", "hello", "recorder", "started_at", "ticked_at")
+    __slots__ = ("answered", "child", "flight_fd", "hello", "recorder", "returning", "started_at", "ticked_at")
 
     def __init__(self, child: Child, recorder: FlightRecorder, flight_fd: int, now: float) -> None:
         self.child = child
@@ -29,6 +29,8 @@ class Generation:
         self.ticked_at = now
         self.hello = False
         self.answered: dict[int, int] = {}
+        self.returning: list[int] = []
+        """GPUs that passed their probe before this child had initialised the library: added once it has."""
 
     def close(self) -> None:
         """Unmap and close the flight recorder."""

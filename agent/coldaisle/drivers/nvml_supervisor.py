@@ -11,13 +11,12 @@ from coldaisle.drivers.child_process import Child, ProcessChild, Undertaker
 from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder, create
 from coldaisle.drivers.nvml_generation import Driver, Generation
 from coldaisle.drivers.nvml_health import gpu_health, library_health
+from coldaisle.drivers.nvml_prober import Prober
 from coldaisle.drivers.quarantine import Quarantine
 from coldaisle.metrics.gpu_table import GpuTable
 
 INIT_DEADLINE = 30.0
 """Seconds for nvmlInit: without persistence mode the driver initialises every GPU first, which takes seconds each."""
-PROBE_DEADLINE = 15.0
-"""Seconds that a probe of one GPU may take before it counts as failed."""
 BACKOFF_FIRST, BACKOFF_MAX = 1.0, 30.0
 """Seconds before a child that failed is started again: doubling from the first to the most."""
 
@@ -25,6 +24,7 @@ CALM = 60.0
 """Seconds without such a death after which the next one counts as a single mishap: as long as the longest back-off
 pause twice over."""
 
+_CRASH_REMEDY = "it is probed again by itself; if it stays so, drain the node and reset the GPU"
 _STATE_OF_SLUG = {"lost": GpuState.LOST, "reset_required": GpuState.RESET_REQUIRED}
 
 
@@ -79,7 +79,7 @@ class NvmlSupervisor:
         self._now: float = 0.0
         self._generation: Generation | None = None
         self._retired: list[Generation] = []
-        self._probe: tuple[int, Generation] | None = None
+        self._prober = Prober(self.quarantine, self._launch, self._retire, self._on_probe)
         self._failure: tuple[str, str, str] | None = None
         self._backoff = BACKOFF_FIRST
         self._retry_at = 0.0
@@ -92,9 +92,7 @@ class NvmlSupervisor:
     def pids(self) -> dict[str, int]:
         """Pid by role of the children that should run."""
         pids = {"nvml": self._generation.child.pid} if self._generation else {}
-        if self._probe:
-            pids["nvml-probe"] = self._probe[1].child.pid
-        return pids
+        return {**pids, **self._prober.pids}
 
     def complete(self) -> bool:
         """Whether every GPU that can answer has answered the present tick."""
@@ -132,7 +130,7 @@ class NvmlSupervisor:
         if self._generation is generation:
             generation.child.send({"op": "tick", "n": self._tick})
             generation.ticked_at = now
-        self._probe_next(now)
+        self._prober.look(now)
 
     def release(self, now: float) -> None:
         """Close every vendor handle: end all children. Idempotent."""
@@ -146,7 +144,7 @@ class NvmlSupervisor:
         self.released = False
         self.settled = False
         self._backoff, self._retry_at, self._failure = BACKOFF_FIRST, 0.0, None
-        self.quarantine = Quarantine()
+        self.quarantine.clear()
 
     def reconfigure(self, vendor: dict[str, Any], now: float) -> None:
         """Have a fresh child read other quantities; the present one goes on until then."""
@@ -165,9 +163,7 @@ class NvmlSupervisor:
         if self._generation is not None:
             self._retire(self._generation, now)
             self._generation = None
-        if self._probe is not None:
-            self._retire(self._probe[1], now)
-            self._probe = None
+        self._prober.stop(now)
 
     def _launch(
         self, job: dict[str, Any], now: float, on_message: Callable[[Generation, dict[str, Any] | None], None]
@@ -259,6 +255,8 @@ class NvmlSupervisor:
         generation.hello = True
         self.settled = True
         self._failure = None
+        for index in generation.returning:
+            generation.child.send({"op": "add", "i": index})
         self.driver = Driver(message["driver"], message["nvml"], message["cuda"], message["count"])
         for index in [index for index in self.table.gpus if index >= message["count"]]:
             self._set_state(
@@ -330,14 +328,12 @@ class NvmlSupervisor:
         how = f"signal {signal.Signals(-status).name}" if status is not None and status < 0 else "unexpectedly"
         generation.close()
         self.restarts["crash"] = self.restarts.get("crash", 0) + 1
+        # A single GPU in a call is the culprit. Of several only one is: until its probe has spoken, each keeps the
+        # values that are still young enough.
+        state = GpuState.CRASHED if len(suspects) == 1 else GpuState.LATE
         for index, (_, name) in suspects.items():
-            self._quarantine(index)
-            self._set_state(
-                index,
-                GpuState.CRASHED,
-                f"{name} on it ended the vendor child ({how})",
-                "it is probed again by itself; if it stays so, drain the node and reset the GPU",
-            )
+            self._quarantine(index, at_once=True)
+            self._set_state(index, state, f"{name} on it ended the vendor child ({how})", _CRASH_REMEDY)
         calm = self._now - self._died_at > CALM
         self._died_at = self._now
         if suspects or calm:
@@ -346,15 +342,16 @@ class NvmlSupervisor:
             if not suspects:
                 self._notify("nvml_crashed", "warning", f"the vendor child ended ({how}) and was started again", None)
             self._start(self._now)
+            self._prober.look(self._now)
             return
         where = f" in {library[1]}" if library else ""
         self._fail("crashed", f"the vendor child ended ({how}){where}", "it is started again with back-off", self._now)
 
-    def _quarantine(self, index: int) -> None:
+    def _quarantine(self, index: int, *, at_once: bool = False) -> None:
         if index not in self.table.gpus:
             # Never opened: it has no UUID to be known by, but it must not go unmentioned.
             self.table.identify(GpuIdentity(index, ""), {})
-        self.quarantine.add(index, self._now)
+        self.quarantine.add(index, self._now, at_once=at_once)
 
     def _judge(self, generation: Generation, now: float) -> None:
         """Find GPUs that are late or hung; replace the child when nobody answers any more."""
@@ -391,39 +388,28 @@ class NvmlSupervisor:
         if not answering:
             self._replace("hang", now)
 
-    def _probe_next(self, now: float) -> None:
-        if self._probe is not None:
-            index, generation = self._probe
-            if now - generation.started_at > PROBE_DEADLINE:
-                self._probe = None
-                self._retire(generation, now)
-                self.quarantine.failed(index, now)
-            return
-        due = self.quarantine.due(now)
-        if due is None:
-            return
-        launched = self._launch({"probe": due}, now, self._on_probe)
-        if launched is not None:
-            self._probe = (due, launched)
-
-    def _on_probe(self, generation: Generation, message: dict[str, Any] | None) -> None:
-        if self._probe is None or self._probe[1] is not generation:
-            return
-        index = self._probe[0]
-        self._probe = None
-        self._retire(generation, self._now)
+    def _on_probe(self, index: int, message: dict[str, Any] | None) -> None:
+        record = self.table.gpus.get(index)
         if message is None or not message.get("ok"):
             self.quarantine.failed(index, self._now)
-            if message and (slug := message.get("slug")) in _STATE_OF_SLUG:
+            slug = str(message.get("slug")) if message else ""
+            if message and slug in _STATE_OF_SLUG:
                 self._set_state(index, _STATE_OF_SLUG[slug], str(message["message"]), str(message["remedy"]))
+            elif record is not None and record.state is GpuState.LATE:
+                self._set_state(index, GpuState.CRASHED, record.reason, _CRASH_REMEDY)
             return
         self.quarantine.free(index)
-        self.table.set_state(index, GpuState.STARTING)
+        if record is not None and record.state is not GpuState.LATE:
+            self.table.set_state(index, GpuState.STARTING)
         running = self._generation
-        if running is not None and running.recorder.pending(index) is not None:
+        if running is None:
+            return
+        if running.recorder.pending(index) is not None:
             self._replace("recovered", self._now)  # its old thread is still stuck in the driver
-        elif running is not None:
+        elif running.hello:
             running.child.send({"op": "add", "i": index})
+        else:
+            running.returning.append(index)
 
     def health(self) -> list[Health]:
         """Verdict on the library, then on each GPU."""

@@ -17,9 +17,13 @@ class Quarantine:
         """Indices set aside now."""
         return frozenset(self._next)
 
-    def add(self, index: int, now: float) -> None:
-        """Set a GPU aside; its first probe is soon."""
-        self._next.setdefault(index, (now + FIRST_PROBE, FIRST_PROBE))
+    def add(self, index: int, now: float, *, at_once: bool = False) -> None:
+        """Set a GPU aside; its first probe is soon, or at once where it may be innocent."""
+        self._next.setdefault(index, (now if at_once else now + FIRST_PROBE, FIRST_PROBE))
+
+    def clear(self) -> None:
+        """Take all GPUs back."""
+        self._next.clear()
 
     def failed(self, index: int, now: float) -> None:
         """A probe failed: wait twice as long."""
@@ -31,7 +35,6 @@ class Quarantine:
         """Take a GPU back."""
         self._next.pop(index, None)
 
-    def due(self, now: float) -> int | None:
-        """Return the index that has waited longest for its probe, None if none is due."""
-        due = [(at, index) for index, (at, _) in self._next.items() if now >= at]
-        return min(due)[1] if due else None
+    def due(self, now: float) -> list[int]:
+        """Return the indices whose probe is due, the one that has waited longest first."""
+        return [index for _, index in sorted((at, index) for index, (at, _) in self._next.items() if now >= at)]
