@@ -97,6 +97,17 @@ def test_loads_faults_and_inlet_happen_when_they_should(tmp_path):
         ("- 1\n", 1, "is a mapping"),
         ("inlet: 20\ninlet: 21\n", 2, "already set"),
         ("a: [\n", 2, "not valid YAML"),
+        ("events:\n  - {at: 3s, load: [idle]}\n", 2, "no load is called"),
+        ("events:\n  - {at: 3s, clear: {all: 1}}\n", 2, "write all"),
+        ("loads:\n  '1': [idle]\n", 2, "no load is called"),
+        ("events:\n  - {at: 3s, fault: hot_gpu, gpu: 1, factor: [2]}\n", 2, "must be a number"),
+        ("events:\n  - {at: 3s, fault: hot_gpu, gpu: 1, factor: }\n", 2, "must be a number"),
+        ("events:\n  - {at: 3s, fault: hot_gpu, gpu: 1, factor: .nan}\n", 2, "from 0.1 to 20"),
+        ("events:\n  - {at: 3s, fault: hot_memory, gpu: 1, celsius: .inf}\n", 2, "from -50 to 150"),
+        ("events:\n  - {at: 3s, fault: glitch, gpu: 1, reads: 1e300}\n", 2, "from 1 to 999999"),
+        ("events:\n  - {at: 3s, fault: bmc_cap, watts: -900}\n", 2, "from 1 to 5000"),
+        ("events:\n  - {at: 3s, fault: error, gpu: 1, code: 2.5}\n", 2, "a whole number"),
+        ("events:\n  - {at: 3s, fault: lost, gpus: 0-999999999999}\n", 2, "not there"),
     ],
 )
 def test_mistakes_are_told_with_their_line(tmp_path, text, line, words):

@@ -3,10 +3,12 @@
 What each answers follows what operators and vendors report of the real ones (NVML return codes, Xids, reasons).
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from coldaisle.simulation.board import SENSORS, Board
+from coldaisle.simulation.machine import GLITCH_READS
 
 
 class Machine(Protocol):
@@ -226,6 +228,38 @@ KINDS: dict[str, Kind] = {
 }
 
 
+_RANGES: dict[str, tuple[float, float]] = {
+    "celsius": (-50, 150),
+    "per_minute": (0.1, 6000),
+    "factor": (0.1, 20),
+    "rate": (0, 1e6),
+    "watts": (1, 5000),
+    "code": (1, 999),
+    "reads": (1, GLITCH_READS - 1),
+    "generation": (1, 9),
+    "width": (1, 32),
+    "xid": (1, 999),
+}
+"""Argument -> least and most: beyond them the model is nonsense, or its numbers overflow the machine's memory."""
+_WHOLE = frozenset({"code", "reads", "generation", "width", "xid"})
+
+
+def _check_argument(kind: str, name: str, value: Any) -> str:
+    """Return what is wrong with the value of an argument that the kind knows, empty if nothing."""
+    default = KINDS[kind].defaults[name]
+    if isinstance(default, str):
+        return "" if isinstance(value, str) else f'"{name}" of the fault "{kind}" must be like {default!r}'
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f'"{name}" of the fault "{kind}" must be a number: write for example {default}'
+    least, most = _RANGES[name]
+    whole = name in _WHOLE
+    # NaN fails the comparison, so it never reaches `int`.
+    if not least <= value <= most or (whole and math.trunc(value) != value):
+        number = "a whole number" if whole else "a number"
+        return f'"{name}" of the fault "{kind}" must be {number} from {least:.10g} to {most:.10g}'
+    return ""
+
+
 def check(kind: str, gpu: int | None, gpus: int, arguments: dict[str, Any]) -> str:  # noqa: PLR0911  one line a mistake
     """Return what is wrong with a fault as it was asked for, empty if nothing."""
     if kind not in KINDS:
@@ -241,8 +275,8 @@ def check(kind: str, gpu: int | None, gpus: int, arguments: dict[str, Any]) -> s
         if name not in spec.defaults:
             takes = f"it takes {', '.join(spec.defaults)}" if spec.defaults else "it takes nothing"
             return f'the fault "{kind}" knows no "{name}": {takes}'
-        if isinstance(spec.defaults[name], str) != isinstance(value, str) or isinstance(value, bool):
-            return f'"{name}" of the fault "{kind}" must be like {spec.defaults[name]!r}'
+        if problem := _check_argument(kind, name, value):
+            return problem
     if arguments.get("sensor", SENSORS[0]) not in SENSORS:
         return f'no sensor is called "{arguments["sensor"]}": write one of {", ".join(SENSORS)}'
     return ""

@@ -14,7 +14,8 @@ def parse_gpus(value: Any, count: int) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f'"{value}" names no GPUs: write 3, "0-3", "0,2" or all')
-        found.update(range(int(first), int(last or first) + 1))
+        # Cut at one past the last GPU: enough to be told below, and "0-999999999" builds no set of a billion.
+        found.update(range(min(int(first), count), min(int(last or first), count) + 1))
     if not found or max(found) >= count:
         raise ValueError(f'"{value}" names a GPU that is not there: write 0 to {count - 1}')
     return sorted(found)

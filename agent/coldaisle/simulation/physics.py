@@ -14,6 +14,8 @@ PREHEAT = 9.5
 """Degrees that the air gains before it meets the cold plate; with 25 degrees at the inlet the H200 idles at 39."""
 INLET = 25.0
 """Degrees of the room's air unless a scenario says otherwise."""
+LEAST_INLET, MOST_INLET = -20, 70
+"""Degrees of inlet air that may be asked for."""
 CLOCK_EXPONENT = 2.4
 """Dynamic power goes with clock to this power: between f*V^2 at the top and f alone at the bottom of the range."""
 REGULATION = 0.99

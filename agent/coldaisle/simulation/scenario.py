@@ -8,6 +8,7 @@ from coldaisle.config.document import Document, parse
 from coldaisle.domain.errors import ConfigError
 from coldaisle.simulation import faults
 from coldaisle.simulation.gpu_sets import parse_gpus
+from coldaisle.simulation.physics import LEAST_INLET, MOST_INLET
 from coldaisle.simulation.workloads import BY_NAME
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
@@ -123,8 +124,9 @@ class _Reading:
         return Scenario(inlet, self._loads(value.get("loads")), self._events(value.get("events")))
 
     def _celsius(self, value: Any, path: tuple[str | int, ...]) -> float | None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not -20 <= value <= 70:
-            self._wrong(path, "inlet must be degrees Celsius from -20 to 70: write for example inlet: 25")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_INLET <= value <= MOST_INLET:
+            span = f"{LEAST_INLET} to {MOST_INLET}"
+            self._wrong(path, f"inlet must be degrees Celsius from {span}: write for example inlet: 25")
             return None
         return float(value)
 
@@ -142,7 +144,7 @@ class _Reading:
         return tuple(found)
 
     def _is_load(self, value: Any, path: tuple[str | int, ...]) -> bool:
-        if value in BY_NAME or value == "schedule":
+        if isinstance(value, str) and (value in BY_NAME or value == "schedule"):
             return True
         self._wrong(path, f'no load is called "{value}": write schedule or one of {", ".join(sorted(BY_NAME))}')
         return False
@@ -211,7 +213,7 @@ class _Reading:
             return what
         for key in arguments:
             self._wrong((*path, key), f'an event with {action} knows no "{key}": remove it')
-        if action == "clear" and what != "all" and what not in faults.KINDS:
+        if action == "clear" and not (isinstance(what, str) and (what == "all" or what in faults.KINDS)):
             self._wrong((*path, "clear"), f'no fault is called "{what}": write all or the name of a fault')
         elif action == "load":
             self._is_load(what, (*path, "load"))

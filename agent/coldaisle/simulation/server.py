@@ -11,6 +11,7 @@ from typing import Any
 from coldaisle.simulation.gpu_sets import parse_gpus
 from coldaisle.simulation.machine import SOCKET
 from coldaisle.simulation.node import STEP, Node
+from coldaisle.simulation.physics import LEAST_INLET, MOST_INLET
 
 MOST_CATCH_UP = 20
 """Steps made up for at once after the machine was held up; what is beyond did not happen."""
@@ -156,7 +157,10 @@ class Server:
 
     def _do_fault(self, _: _Peer, request: dict[str, Any]) -> None:
         kind, gpu, seconds = request.pop("kind"), request.pop("gpu", None), request.pop("seconds", None)
-        self._node.fault(kind, gpu, None if seconds is None else float(seconds), request)
+        lasts = None if seconds is None else float(seconds)
+        if lasts is not None and not 0 <= lasts < math.inf:
+            raise _Refused(f"a fault cannot last {seconds} s: write 0 or more, or nothing for until cleared")
+        self._node.fault(kind, gpu, lasts, request)
 
     def _do_clear(self, _: _Peer, request: dict[str, Any]) -> dict[str, Any]:
         return {"cleared": self._node.clear(request.get("gpu"), request.get("kind"))}
@@ -165,7 +169,10 @@ class Server:
         self._node.pin(request["load"], parse_gpus(request.get("gpus", "all"), len(self._node.boards)))
 
     def _do_inlet(self, _: _Peer, request: dict[str, Any]) -> None:
-        self._node.base_inlet = float(request["celsius"])
+        celsius = float(request["celsius"])
+        if not LEAST_INLET <= celsius <= MOST_INLET:
+            raise _Refused(f"the inlet cannot be {celsius} degrees: write {LEAST_INLET} to {MOST_INLET}")
+        self._node.base_inlet = celsius
 
     def _do_advance(self, _: _Peer, request: dict[str, Any]) -> dict[str, Any]:
         seconds = float(request["seconds"])
