@@ -3,6 +3,9 @@
 import gzip
 import json
 import math
+import os
+import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -16,9 +19,9 @@ from fake_nvml import FakeNvml, error
 from coldaisle.domain.clock import FakeClock
 from coldaisle.domain.errors import ColdaisleError
 from coldaisle.drivers.nvml.gpu_reader import GpuReader
-from coldaisle.drivers.recording import RecordingNvml, ReplayNvml, lines
+from coldaisle.drivers.recording import RecordingNvml, ReplayNvml, lines, summary
 
-UTILIZATION = type("Utilization", (pynvml.c_nvmlUtilization_t,), {})
+ROOT = Path(__file__).parents[2]
 
 
 def vendor():
@@ -118,6 +121,9 @@ def test_torn_end_is_left_out(tmp_path):
         ('{"coldaisle_recording":1}\n[1,2]\n', ":2: is no line of a recording"),
         ('{"coldaisle_recording":1}\n[1,0,0,[],5]\n', ":2: is no line of a recording"),
         ('{"coldaisle_recording":1}\nnonsense\n', ":2: is no line of a recording"),
+        ('{"coldaisle_recording":1}\n5\n', ":2: is no line of a recording"),
+        ('{"coldaisle_recording":3}\n', "format 3 is not known"),
+        ("[1]\n", "is no recording"),
     ],
 )
 def test_damage_is_one_clear_line(tmp_path, content, message):
@@ -142,7 +148,8 @@ def test_two_threads(tmp_path):
     recorder = RecordingNvml(vendor(), str(tmp_path / "r"), FakeClock())
     handle = recorder.nvmlDeviceGetHandleByIndex(0)
     threads = [
-        threading.Thread(target=lambda: [recorder.nvmlDeviceGetTemperature(handle, 0) for _ in range(500)]) for _ in range(4)
+        threading.Thread(target=lambda: [recorder.nvmlDeviceGetTemperature(handle, 0) for _ in range(500)])
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -153,18 +160,185 @@ def test_two_threads(tmp_path):
     assert len(calls) == 2001
 
 
-def test_replay_time_and_loop(tmp_path):
-    """The latest answer at or before the replay's time is given; a loop begins again."""
-    path = tmp_path / "r"
-    path.write_text(
-        '{"coldaisle_recording":1}\n["f",0,"nvmlDeviceGetHandleByIndex"]\n["f",1,"nvmlDeviceGetTemperature"]\n'
-        "[0,0,-1,[0],null]\n[0,1,0,[0],40]\n[1000,1,0,[0],50]\n[2000,1,0,[0],60]\n"
+def calls(path):
+    return [line for line in map(json.loads, lines(str(path))) if isinstance(line, list) and line[0] != "f"]
+
+
+def test_header_says_what_machine(tmp_path):
+    """Driver, product and number of GPUs stand in the file; of real time only the day."""
+    recorder = RecordingNvml(
+        FakeNvml(
+            {"nvmlSystemGetDriverVersion": "580.1", "nvmlDeviceGetCount": 1, "nvmlDeviceGetHandleByIndex": "handle"}
+            | {"nvmlDeviceGetName": "NVIDIA H200"}
+        ),
+        str(tmp_path / "r"),
+        FakeClock(wall=1_800_000_000.0),
     )
+    recorder.nvmlSystemGetDriverVersion()
+    recorder.nvmlDeviceGetCount()
+    recorder.nvmlDeviceGetName(recorder.nvmlDeviceGetHandleByIndex(0))
+    recorder.close()
+    objects = [entry for entry in map(json.loads, lines(str(tmp_path / "r"))) if isinstance(entry, dict)]
+    assert objects[0] == {"coldaisle_recording": 2, "day": "2027-01-15", "monotonic": 1000.0}
+    assert [entry["about"] for entry in objects[1:]] == [{"driver": "580.1"}, {"gpus": 1}, {"product": "NVIDIA H200"}]
+
+
+def test_labels_and_summary(tmp_path):
+    """Marks part a recording; the summary tells each part's length and calls."""
     clock = FakeClock()
-    replay = ReplayNvml(str(path), clock, loop=True)
+    recorder = RecordingNvml(vendor(), str(tmp_path / "r.gz"), clock)
+    handle = recorder.nvmlDeviceGetHandleByIndex(0)
+    for label, seconds in (("idle", 3), ("matmul", 5)):
+        recorder.mark(label)
+        for _ in range(seconds):
+            recorder.nvmlDeviceGetPowerUsage(handle)
+            clock.advance(1)
+    recorder.nvmlDeviceGetPowerUsage(handle)
+    recorder.close()
+    assert summary(str(tmp_path / "r.gz")) == [("", 0.0, 1), ("idle", 3.0, 3), ("matmul", 5.0, 6)]
+    ReplayNvml(str(tmp_path / "r.gz"), FakeClock())
+
+
+def test_field_times_are_kept_without_the_date(tmp_path):
+    """Time stamps and latencies come back relative to the first; an unchanged value does not hide a new time."""
+    fake = vendor()
+    plain = fake.nvmlDeviceGetFieldValues
+    stamps = iter((1_796_101_923_494_531, 1_796_101_924_494_531))
+
+    def stamped(handle, ids):
+        values = plain(handle, ids)
+        values[0].timestamp, values[0].latencyUsec = next(stamps), 7
+        return values
+
+    fake.nvmlDeviceGetFieldValues = stamped
+    clock = FakeClock()
+    recorder = RecordingNvml(fake, str(tmp_path / "r"), clock)
+    handle = recorder.nvmlDeviceGetHandleByIndex(0)
+    recorder.nvmlDeviceGetFieldValues(handle, [(186, 0)])
+    clock.advance(1)
+    recorder.nvmlDeviceGetFieldValues(handle, [(186, 0)])
+    recorder.close()
+    assert "1796101" not in (tmp_path / "r").read_text()
+    assert calls(tmp_path / "r")[-1][-1] == [[1_000_001, 7]]
+    clock = FakeClock()
+    replay = ReplayNvml(str(tmp_path / "r"), clock)
     handle = replay.nvmlDeviceGetHandleByIndex(0)
     seen = []
-    for _ in range(5):
-        seen.append(replay.nvmlDeviceGetTemperature(handle, 0))
+    for _ in range(2):
+        value = replay.nvmlDeviceGetFieldValues(handle, [186])[0]
+        seen.append((value.value.uiVal, value.timestamp, value.latencyUsec))
         clock.advance(1)
-    assert seen == [40, 50, 60, 40, 50]
+    assert seen == [(698_500, 1, 7), (698_500, 1_000_001, 7)]
+
+
+def test_nothing_private_in_arguments_and_processes(tmp_path):
+    """A UUID asked by is the anonymous one in the file; pids are numbered, the same one alike, memory stays."""
+    process = pynvml.nvmlFriendlyObject({"pid": 31337, "usedGpuMemory": 4096, "name": "secret_job"})
+    fake = vendor()
+    fake.answers |= {"nvmlDeviceGetHandleByUUID": "handle", "nvmlDeviceGetComputeRunningProcesses": [process, process]}
+    recorder = RecordingNvml(fake, str(tmp_path / "r"), FakeClock())
+    handle = recorder.nvmlDeviceGetHandleByIndex(0)
+    recorder.nvmlDeviceGetHandleByUUID("GPU-other")
+    recorder.nvmlDeviceGetUUID(handle)
+    recorder.nvmlDeviceGetHandleByUUID("GPU-secret")
+    assert recorder.nvmlDeviceGetComputeRunningProcesses(handle)[0].pid == 31337
+    recorder.close()
+    text = (tmp_path / "r").read_text()
+    assert not [word for word in ("secret", "GPU-other", "31337") if word in text]
+    replay = ReplayNvml(str(tmp_path / "r"), FakeClock())
+    handle = replay.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000")
+    first, second = replay.nvmlDeviceGetComputeRunningProcesses(handle)
+    assert (first.pid, second.pid, first.usedGpuMemory) == (1, 1, 4096)
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        replay.nvmlDeviceGetHandleByUUID("GPU-nobody")
+
+
+def test_full_disk_ends_the_recording_not_the_sampling():
+    """A file that cannot be written stops the recording and says why; the vendor's answers go on."""
+    recorder = RecordingNvml(vendor(), "/dev/full", FakeClock())
+    handle = recorder.nvmlDeviceGetHandleByIndex(0)
+    assert recorder.nvmlDeviceGetTemperature(handle, 0) == 61
+    assert "No space left" in recorder.failure
+    recorder.mark("late")
+    recorder.close()
+
+
+def test_restart_keeps_what_was_recorded(tmp_path):
+    """A recorder that comes after another keeps the earlier file; one that comes beside it writes its own."""
+    path = str(tmp_path / "r")
+    first = RecordingNvml(vendor(), path, FakeClock())
+    beside = RecordingNvml(vendor(), path, FakeClock())
+    assert (first.path, beside.path) == (path, path + ".1")
+    first.nvmlDeviceGetHandleByIndex(0)
+    first.close()
+    beside.close()
+    last = RecordingNvml(vendor(), path, FakeClock())
+    last.close()
+    assert [len(calls(name)) for name in (path + ".2", path)] == [1, 0]
+
+
+def test_killed_recorder_leaves_what_it_had(tmp_path):
+    """After SIGKILL the file reads up to the last flush."""
+    code = f"""
+import os, signal, sys
+sys.path[:0] = [{str(ROOT / "agent")!r}, {str(ROOT / "tests/drivers")!r}]
+import test_recording as t
+clock = t.FakeClock()
+recorder = t.RecordingNvml(t.vendor(), sys.argv[1], clock)
+handle = recorder.nvmlDeviceGetHandleByIndex(0)
+for _ in range(10):
+    recorder.nvmlDeviceGetTemperature(handle, 0)
+    clock.advance(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.gz")], env=os.environ | {"PYTHONPATH": ""})
+    assert done.returncode == -signal.SIGKILL
+    assert 7 <= len(calls(tmp_path / "r.gz")) <= 11
+
+
+def test_events_are_recorded_and_come_once(tmp_path):
+    """An Xid is recorded with its GPU and replayed once, at its time; waits in between time out."""
+    clock = FakeClock()
+    event = pynvml.c_nvmlEventData_t()
+    event.eventType, event.eventData = 8, 79
+    event.device.contents = pynvml.struct_c_nvmlDevice_t()
+    fake = FakeNvml({"nvmlDeviceGetHandleByIndex": event.device})
+    answers = iter((error(10), event, error(10)))
+
+    def wait(events, timeout_ms):
+        clock.advance(timeout_ms / 1000)
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    fake.nvmlEventSetWait_v2 = wait
+    recorder = RecordingNvml(fake, str(tmp_path / "r"), clock)
+    recorder.nvmlDeviceGetHandleByIndex(0)
+    seen = []
+    for kind in ("recorded", "replayed"):
+        source = recorder if kind == "recorded" else ReplayNvml(str(tmp_path / "r"), clock, sleep=clock.advance)
+        start = clock.monotonic()
+        for _ in range(3):
+            try:
+                got = source.nvmlEventSetWait_v2(None, 1000)
+                index = source.nvmlDeviceGetIndex(got.device) if source is not recorder else 0
+                seen.append((index, got.eventType, got.eventData, round(clock.monotonic() - start, 3)))
+            except pynvml.NVMLError_Timeout:
+                seen.append("timeout")
+        recorder.close()
+    assert seen == ["timeout", (0, 8, 79, 2.0), "timeout"] * 2
+
+
+def test_named_arguments_are_arguments(tmp_path):
+    """A call with a keyword is the same call without."""
+    fake = vendor()
+    fake.nvmlDeviceGetMemoryInfo = lambda handle, version=None: version
+    recorder = RecordingNvml(fake, str(tmp_path / "r"), FakeClock())
+    handle = recorder.nvmlDeviceGetHandleByIndex(0)
+    recorder.nvmlDeviceGetMemoryInfo(handle, version=7)
+    recorder.close()
+    replay = ReplayNvml(str(tmp_path / "r"), FakeClock())
+    assert replay.nvmlDeviceGetMemoryInfo(replay.nvmlDeviceGetHandleByIndex(0), 7) == 7
+    assert replay.nvmlErrorString(15) == "GPU is lost"
+    assert replay.nvmlMemory_v2 == pynvml.nvmlMemory_v2
