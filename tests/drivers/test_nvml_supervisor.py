@@ -1,6 +1,5 @@
 """The supervisor: one bad GPU never hides the others, and the child is replaced, not trusted."""
 
-import os
 import signal
 import sys
 from collections import deque
@@ -12,8 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from coldaisle.domain.gpu import GpuState
 from coldaisle.domain.health import State
-from coldaisle.drivers.child_process import TERM_GRACE, Undertaker
-from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder, create
+from coldaisle.drivers.nvml.flight import CALLS, LIBRARY, FlightRecorder
 from coldaisle.drivers.nvml_supervisor import BACKOFF_MAX, INIT_DEADLINE, NvmlSupervisor
 from coldaisle.metrics.gpu_fields import BY_CADENCE
 from coldaisle.metrics.gpu_table import GpuTable
@@ -134,6 +132,15 @@ def test_healthy(rig):
     assert rig.temperature(3) == 50.0
     assert rig.supervisor.complete()
     assert [health.state for health in rig.supervisor.health()] == [State.OK] * 9
+
+
+def test_starting_until_every_gpu_has_spoken(rig):
+    """The library's answer alone is not health: until each GPU has answered or failed, the source is starting."""
+    rig.tick()
+    rig.say(rig.main, {"k": "hello", "driver": "580.1", "nvml": "13", "cuda": "13.0", "count": 8})
+    assert rig.supervisor.health()[0].state is State.STARTING
+    rig.hello()
+    assert rig.supervisor.health()[0].state is State.OK
 
 
 def test_late_then_absent(rig):
@@ -379,20 +386,3 @@ def test_malformed_packets_are_counted(rig, garbage):
     rig.say(rig.main, garbage)
     rig.tick(answering=range(8))
     assert set(rig.states().values()) == {GpuState.OK}
-
-
-def test_undertaker_is_polite_then_firm():
-    """SIGTERM, ten seconds, SIGKILL, and then reported instead of waited for."""
-    undertaker = Undertaker()
-    fd = create()
-    child = FakeChild({}, fd, 1)
-    undertaker.take(child, 0)
-    undertaker.look(TERM_GRACE - 0.1)
-    assert child.signals == [signal.SIGTERM]
-    undertaker.look(TERM_GRACE)
-    assert child.signals == [signal.SIGTERM, signal.SIGKILL]
-    assert undertaker.stuck == [1]
-    child.status = -9
-    undertaker.look(TERM_GRACE + 1)
-    assert (undertaker.count, child.open) == (0, False)
-    os.close(fd)

@@ -31,7 +31,7 @@ def make_vendor(spec: dict[str, Any]) -> Any:
         import pynvml  # noqa: PLC0415
 
         vendor = pynvml
-    if target := spec.get("record"):
+    if (target := spec.get("record")) and spec.get("probe") is None:  # a probe is no part of the recording
         from coldaisle.domain.clock import SystemClock  # noqa: PLC0415
         from coldaisle.drivers.recording import RecordingNvml  # noqa: PLC0415
 

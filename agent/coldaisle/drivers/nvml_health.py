@@ -14,6 +14,7 @@ def library_health(
     running: bool,
     stuck: Sequence[int],
     gpus: int | None,
+    known: int,
     last: float | None,
 ) -> Health:
     """Verdict on the library.
@@ -24,14 +25,17 @@ def library_health(
         running: the child has initialised the library.
         stuck: children that even SIGKILL did not end.
         gpus: how many GPUs the driver enumerates.
+        known: how many of them have answered or failed once.
         last: monotonic time of the last frame.
     """
     if released:
         return Health("nvml", State.OFF, "released on request", "run `coldaisle resume` when the work is done")
     if failure is not None:
         return Health("nvml", State.FAILED, failure[1], failure[2], last)
-    if not running:
-        return Health("nvml", State.STARTING, "the vendor child is starting", "", last)
+    if not running or known < (gpus or 0):
+        # Between the library's answer and the GPUs' own there is neither success nor failure to report.
+        reason = f"{known} of {gpus} GPUs have answered" if running else "the vendor child is starting"
+        return Health("nvml", State.STARTING, reason, "", last)
     if stuck:
         reason = f"vendor child {stuck[0]} is stuck in the driver and cannot be killed"
         return Health("nvml", State.DEGRADED, reason, "drain and reboot the node", last)

@@ -419,6 +419,7 @@ class NvmlSupervisor:
             running=self._generation is not None and self._generation.hello,
             stuck=self.undertaker.stuck,
             gpus=self.driver.gpus,
+            known=len(self.table.gpus),
             last=self._last_frame,
         )
         return [library, *(gpu_health(index, gpu) for index, gpu in sorted(self.table.gpus.items()))]
