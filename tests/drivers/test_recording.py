@@ -342,3 +342,23 @@ def test_named_arguments_are_arguments(tmp_path):
     assert replay.nvmlDeviceGetMemoryInfo(replay.nvmlDeviceGetHandleByIndex(0), 7) == 7
     assert replay.nvmlErrorString(15) == "GPU is lost"
     assert replay.nvmlMemory_v2 == pynvml.nvmlMemory_v2
+
+
+def test_nan_of_a_call_is_a_number_again(tmp_path):
+    """NaN from a plain call comes back as a float: as text it would break the reader's arithmetic."""
+    clock = FakeClock()
+    vendor = FakeNvml({"nvmlDeviceGetHandleByIndex": "gpu", "nvmlDeviceGetPowerUsage": math.nan})
+    recorder = RecordingNvml(vendor, str(tmp_path / "r"), clock)
+    recorder.nvmlDeviceGetPowerUsage(recorder.nvmlDeviceGetHandleByIndex(0))
+    recorder.close()
+    replay = ReplayNvml(str(tmp_path / "r"), clock)
+    assert math.isnan(replay.nvmlDeviceGetPowerUsage(replay.nvmlDeviceGetHandleByIndex(0)))
+
+
+def test_mark_after_close_is_ignored(tmp_path):
+    """A label that comes after the end of a packed recording is dropped, as calls are."""
+    path = str(tmp_path / "r.gz")
+    recorder = RecordingNvml(FakeNvml(), path, FakeClock())
+    recorder.close()
+    recorder.mark("late")
+    assert summary(path) == [("", 0.0, 0)]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coldaisle.domain.errors import DriverAbsent, VendorError
+from coldaisle.domain.errors import Transient, VendorError
 from coldaisle.drivers.nvml.errors import translate
 from coldaisle.drivers.nvml.flight import LIBRARY, FlightRecorder
 from coldaisle.drivers.nvml.worker import GpuWorker, Send
@@ -56,7 +56,6 @@ class VendorChild:
         self._clock = clock
         self._workers: dict[int, GpuWorker] = {}
         self._stopping = threading.Event()
-        self._ready = threading.Event()
         self._tick = 0
         self._library = threading.Thread(target=self._run_library, name="library", daemon=True)
 
@@ -113,24 +112,20 @@ class VendorChild:
             self._recorder.leave(LIBRARY)
 
     def _run_library(self) -> None:
+        """Initialise, start the GPUs' threads, watch. Any end but a stop is reported: a dead thread tells nobody."""
         vendor = self._vendor
         try:
             self.guard("nvmlInit", vendor.nvmlInit)
             hello = describe_library(vendor, self.guard)
-        except vendor.NVMLError as error:
-            self.fatal(translate(getattr(error, "value", 999), "nvmlInit"))
-            return
-        self.send(hello)
-        for index in range(hello["count"]):
-            if index not in self._skip:
-                self._add(index)
-        self._ready.set()
-        try:
+            self.send(hello)
+            for index in range(hello["count"]):
+                if index not in self._skip:
+                    self._add(index)
             self._watch(hello["count"])
         except vendor.NVMLError as error:
-            failure = translate(getattr(error, "value", 999), "NVML")
-            if isinstance(failure, DriverAbsent) or failure.code == 1:
-                self.fatal(failure)
+            self.fatal(translate(getattr(error, "value", 999), "NVML"))
+        except Exception as error:  # noqa: BLE001  the supervisor starts a fresh child, with back-off
+            self.fatal(Transient(f"{type(error).__name__} in the vendor child: {error}"))
 
     def _add(self, index: int) -> None:
         worker = GpuWorker(self._vendor, index, self._recorder, self.send, self.fatal, self._clock, self._wanted)
@@ -149,7 +144,12 @@ class VendorChild:
                 self._stopping.wait(EVENT_WAIT_MS / 1000)
             turns += 1
             if turns % COUNT_EVERY == 0:
-                present = self.guard("nvmlDeviceGetCount", vendor.nvmlDeviceGetCount)
+                try:
+                    present = self.guard("nvmlDeviceGetCount", vendor.nvmlDeviceGetCount)
+                except vendor.NVMLError as error:
+                    if isinstance(translate(getattr(error, "value", 999), ""), Transient) and error.value != 1:
+                        continue  # asked again ten seconds later; the GPUs' own threads judge the GPUs
+                    raise
                 if present != count:
                     self.send({"k": "count", "count": present})
                     count = present

@@ -202,10 +202,15 @@ class GpuReader:
                 frame.absent[fields[place].key] = slug_of(code)
 
     @staticmethod
-    def _put(place: int, field: GpuField, raw: float | None, frame: Frame) -> None:
+    def _put(place: int, field: GpuField, raw: Any, frame: Frame) -> None:
         """Store a raw value in base units unless it is blank, NaN or impossible; say which and count it."""
         if raw is None:
             frame.absent[field.key] = "no_data"
+            return
+        if not isinstance(raw, int | float):
+            # A vendor, or a recording, that answers with something else than a number costs this value alone.
+            frame.absent[field.key] = "impossible"
+            frame.dropped["malformed"] = frame.dropped.get("malformed", 0) + 1
             return
         value = raw * field.scale
         if field.low <= value <= field.high and raw not in _BLANKS:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from coldaisle.domain.errors import DriverAbsent, DriverMismatch, VendorError
+from coldaisle.domain.errors import DriverAbsent, DriverMismatch, Transient, VendorError
 from coldaisle.drivers.nvml.errors import translate
 from coldaisle.drivers.nvml.flight import FlightRecorder
 from coldaisle.drivers.nvml.gpu_reader import Frame, GpuReader
@@ -91,6 +91,9 @@ class GpuWorker(threading.Thread):
             self._failed(translate(getattr(error, "value", 999), f"GPU {self.index}"), tick)
         except VendorError as error:
             self._failed(error, tick)
+        except Exception as error:  # noqa: BLE001  a dead thread would leave its GPU late for ever, with no reason given
+            what = f"{type(error).__name__} while reading GPU {self.index}: {error}"
+            self._failed(Transient(what), tick)
 
     def _is_due(self, cadence: str, tick: int) -> bool:
         # GPUs take their slow reads on different ticks: eight energy reads at once would hold the driver for 25 ms.

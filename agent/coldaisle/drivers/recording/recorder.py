@@ -156,6 +156,8 @@ class _Writer:
 
     def mark(self, label: str) -> None:
         with self._lock:
+            if self._file.closed:  # a finished packer takes nothing more
+                return
             self._write({"label": label, "t": round(self._clock.monotonic() - self._start, 3)})
 
     def close(self) -> None:

@@ -60,7 +60,8 @@ def _rebuilt(value: Any) -> Any:
         return _Answer(value)
     if isinstance(value, list):
         return [_rebuilt(item) for item in value]
-    return value
+    # The recorder's words for what JSON cannot say; as text they would reach the reader's arithmetic.
+    return float(value) if value in ("nan", "inf", "-inf") else value
 
 
 class ReplayNvml:
