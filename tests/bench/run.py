@@ -106,7 +106,7 @@ def wait_http(port, path, deadline=60):
                 return
         except OSError:
             pass
-        time.sleep(0.01)
+        time.sleep(0.01)  # a poll with a deadline
     raise SystemExit(f"nothing ready on {port}{path}")
 
 
@@ -116,7 +116,7 @@ def steady(pids, port, seconds, every=15):
     start = time.monotonic()
     while (left := seconds - (time.monotonic() - start)) > 0:
         Client(port, {"Accept-Encoding": "gzip"}).get()
-        time.sleep(min(every, left))
+        time.sleep(min(every, left))  # the scrape interval
     elapsed = time.monotonic() - start
     return {role: round(100 * (cpu(pid) - before[role]) / elapsed, 3) for role, pid in pids.items()}
 
@@ -136,7 +136,7 @@ def stop(process, port):
     stopping = time.monotonic()
     process.send_signal(signal.SIGTERM)
     while not port_is_free(port):
-        time.sleep(0.005)
+        time.sleep(0.005)  # a poll: how soon is what is measured
     free = time.monotonic() - stopping
     process.wait(30)
     return round(free, 3), round(time.monotonic() - stopping, 3)
@@ -213,7 +213,7 @@ def hang(directory):
 
     with Simulator(f"{directory}/run/simulator") as simulator:
         simulator.fault("hang", gpu=3, seconds=120)
-    time.sleep(4)
+    time.sleep(4)  # until the hang is judged
 
 
 def measure_node_exporter(arguments):
@@ -227,7 +227,7 @@ def measure_node_exporter(arguments):
     try:
         wait_http(port, "/metrics")
         result = {"start_to_ready_s": round(time.monotonic() - started, 2)}
-        time.sleep(2)
+        time.sleep(2)  # what starting costs is over
         result["cpu_percent"] = steady({"main": exporter.pid}, port, arguments.seconds)["main"]
         result["pss_mib"] = round(pss(exporter.pid), 1)
         body = Client(port).get()[1].decode()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coldaisle.collectors.events import MESSAGE_KINDS
-from coldaisle.reader.kernel_messages import DETAIL_LIMIT, KINDS, classify, normalise_bdf
+from coldaisle.metrics.kernel_kinds import KINDS
+from coldaisle.reader.kernel_messages import DETAIL_LIMIT, classify, normalise_bdf
 
 XIDS = [
     (
@@ -121,9 +121,11 @@ def test_sxid_says_whether_it_is_fatal():
     assert [message.fatal for message in found if message] == [True, False, None]
 
 
-def test_kinds_are_the_collector_s():
-    """Reader and collector may not import each other, so this holds their lists together."""
-    assert KINDS == MESSAGE_KINDS
+def test_every_kind_is_counted():
+    """The collector starts a counter for each kind that `classify` can give: no more, no fewer."""
+    api = "NVRM: API mismatch: the client has the version 580.1, but this kernel module has the version 570.1."
+    lines = [line for line, *_ in (*XIDS, *OTHERS)] + [api]
+    assert {classify(line).kind for line in lines} == set(KINDS)
 
 
 @given(st.text(max_size=4000) | st.text(max_size=500).map(lambda t: f"NVRM: Xid (PCI:0000:05:00): 79, pid={t}"))

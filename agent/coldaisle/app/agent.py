@@ -29,7 +29,7 @@ far below the time in which someone would miss the data."""
 NODE_INFO = Family(
     "dgx_node_info",
     Kind.INFO,
-    "The node: name, product, driver and whether its GPUs are simulated.",
+    "The node: name, product, driver and whether its GPUs are simulated or replayed.",
     ("hostname", "product", "driver_version", "nvml_version", "cuda_version", "simulated", "mode"),
 )
 LEFT_OUT = Family(

@@ -50,14 +50,16 @@ def _head(node: dict[str, Any], *, colour: bool) -> list[str]:
     parts += [node["mode"], "released" if node["released"] else "", _paint(node["state"], colour=colour)]
     lines = ["  ".join(part for part in parts if part)]
     if node["simulated"]:
-        lines.insert(0, "SIMULATED: no number here comes from a real machine")
+        lines.insert(0, "SIMULATED OR REPLAYED: none of these GPUs is in this machine")
     return lines
 
 
 def _gpu_lines(node: dict[str, Any], *, colour: bool) -> list[str]:
     gpus = node["gpus"]
     expected = node["expected_gpus"]
-    count = f"{len(gpus)} GPUs" + (f" of {expected} expected" if expected not in (None, len(gpus)) else "")
+    count = f"{len(gpus)} GPU{'' if len(gpus) == 1 else 's'}" + (
+        f" of {expected} expected" if expected not in (None, len(gpus)) else ""
+    )
     if not gpus:
         return [count]
     rows = [

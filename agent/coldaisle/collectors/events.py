@@ -10,6 +10,7 @@ from coldaisle.domain.events import Event, EventStream
 from coldaisle.domain.gpu import GpuIdentity
 from coldaisle.domain.readings import Source
 from coldaisle.metrics.families import Family, Kind, Sample
+from coldaisle.metrics.kernel_kinds import KINDS
 from coldaisle.metrics.xids import ZERO_INITIALISED
 
 XID_TOTAL = Family(
@@ -70,19 +71,6 @@ READER_RESTARTS = Family(
     "coldaisle_reader_restarts_total", Kind.COUNTER, "Times that the reader process had to be started again."
 )
 
-# In step with the reader's kinds; a package on the reader's own layer may not be imported here.
-MESSAGE_KINDS = (
-    "xid",
-    "sxid",
-    "gpu_lost",
-    "gpu_init_failed",
-    "api_mismatch",
-    "oom_kill",
-    "filesystem_read_only",
-    "filesystem_error",
-    "io_error",
-    "nouveau",
-)
 _ZERO_CODES = tuple(str(code) for code in ZERO_INITIALISED)
 _HISTORY = 10.0
 """Seconds after which a message is history: NVML cannot have reported it to us."""
@@ -149,7 +137,7 @@ class EventsCollector:
         self._reader = reader
         self._clock = clock
         self._tally = XidTally()
-        self._messages = dict.fromkeys(MESSAGE_KINDS, 0)
+        self._messages = dict.fromkeys(KINDS, 0)
         self._known: dict[str, GpuIdentity] = {}
         self._labels: dict[Key, tuple[str, str, str]] = {}
         self._seen_gpus: tuple[GpuIdentity, ...] = ()

@@ -53,6 +53,7 @@ class NodeView(NamedTuple):
     cuda_version: str
     nvml_version: str
     simulated: bool
+    """The GPUs are simulated or replayed from a recording: none of them is in this machine."""
     mode: str
     """`observe`, `advise` or `enforce`."""
     released: bool

@@ -12,20 +12,6 @@ DETAIL_LIMIT = 300
 """Characters of a line that travel with its event."""
 NAME_LIMIT = 64
 
-KINDS = (
-    "xid",
-    "sxid",
-    "gpu_lost",
-    "gpu_init_failed",
-    "api_mismatch",
-    "oom_kill",
-    "filesystem_read_only",
-    "filesystem_error",
-    "io_error",
-    "nouveau",
-)
-"""Every kind that `classify` gives; the label `kind` of `dgx_kernel_messages_total`."""
-
 
 class Message(NamedTuple):
     """What one line said.

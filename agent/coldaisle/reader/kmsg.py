@@ -7,6 +7,7 @@ A source that cannot be read is in a state with a reason and a remedy, and is tr
 import errno
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ class Batch(NamedTuple):
     drained: bool
 
 
-class KernelLog:
+class KernelLog(ABC):
     """What device and file have in common: state, counters, retries, gaps.
 
     `state` is `ok`, `missing`, `denied` or `failed`; `reason` and `remedy` are sentences for a person, empty when ok.
@@ -57,13 +58,13 @@ class KernelLog:
         self._retry_at = 0.0
         self._pause = _RETRY_FIRST
 
+    @abstractmethod
     def position(self) -> dict[str, Any]:
         """Return where reading stands, for `resume`; empty before the first record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def resume(self, position: dict[str, Any]) -> None:
         """Go on after `position`; one that does not fit (another boot, another file) is ignored."""
-        raise NotImplementedError
 
     def read(self, now: float) -> Batch:
         """Return up to about `BUDGET` new records; opens the source if need be. `now` is monotonic seconds."""
@@ -81,10 +82,11 @@ class KernelLog:
             os.close(self.fd)
             self.fd = None
 
+    @abstractmethod
     def _read_open(self) -> Batch:
-        raise NotImplementedError
+        """Return what can be read of the open source."""
 
-    def _opened(self) -> None:
+    def _opened(self) -> None:  # noqa: B027  a source with nothing to prepare leaves it empty
         """Prepare after a successful open; may raise OSError."""
 
     def _open(self, now: float) -> bool:

@@ -45,7 +45,7 @@ class Session:
         except ColdaisleError:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED) from None
         while reader.values[NODE["init_hang"]]:
-            time.sleep(POLL)
+            time.sleep(POLL)  # the hang itself
         if code := int(reader.values[NODE["init_error"]]):
             reader.close()
             raise pynvml.NVMLError(code)
@@ -89,7 +89,7 @@ class Session:
         values = self._values
         if values[_NODE_TROUBLE]:
             while values[NODE["hang"]]:
-                time.sleep(POLL)
+                time.sleep(POLL)  # the hang itself
             if code := int(values[NODE["session_error"]]):
                 raise pynvml.NVMLError(code)
 
@@ -120,7 +120,7 @@ class Session:
             # To this very thread, at once, as a bad pointer would: `os.kill` may be delivered to another, later.
             signal.raise_signal(signal.SIGSEGV)
         while values[base + GPU["hang"]]:
-            time.sleep(POLL)
+            time.sleep(POLL)  # the hang itself
         self._library()
         if code := int(values[base + GPU["error"]]):
             raise pynvml.NVMLError(code)

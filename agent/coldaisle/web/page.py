@@ -74,7 +74,9 @@ def render(node: NodeView, events: Sequence[tuple[int, Event]], now: float, wall
 def _banner(node: NodeView) -> str:
     found = ""
     if node.simulated:
-        found += '<p class="banner" role="note">Simulated machine: none of these GPUs exist.</p>'
+        found += (
+            '<p class="banner" role="note">Simulated machine or recording: none of these GPUs is in this machine.</p>'
+        )
     if node.released:
         found += (
             '<p class="banner" role="note">Released: the agent holds no GPU open and reads none. '
